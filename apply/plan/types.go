@@ -1,0 +1,356 @@
+// Package plan is the decision core: Next takes everything that is known of one cluster and says what may be done
+// now, and why not more. It is pure: no I/O, clock, goroutine, logger, randomness, environment or context. The same
+// input gives the same decision, byte for byte.
+package plan
+
+import (
+	"time"
+
+	"ichor.maesh.dev/ichor/schemas/state"
+)
+
+// Input is everything that Next looks at, for one cluster.
+type Input struct {
+	Now     time.Time
+	Desired Desired
+	// Observed facts by machine name. A machine that is not in it has not been looked at.
+	Observed map[string]MachineFacts
+	// Inventory of the cluster; nil when the inventory is not known (InventoryUnknown): then destructive acts hold.
+	Inventory *state.ClusterInventory
+	Policy    Policy
+}
+
+// Policy is the numbers of SPEC section 3. DefaultPolicy gives the documented defaults.
+type Policy struct {
+	// FactMaxAge of a fact that a gate uses.
+	FactMaxAge time.Duration
+	// MaxIndexLag of a healthy member's applied index behind the leader's.
+	MaxIndexLag uint64
+	// RetryInterval after which a failed, idempotent act is tried again.
+	RetryInterval time.Duration
+	// UnreachableRetry is how often a machine within its grace is read.
+	UnreachableRetry time.Duration
+	// RebootTimeout after which a reboot that was not seen to end is a failure.
+	RebootTimeout time.Duration
+	// JoinTimeout after which an installed machine that did not join is a failure.
+	JoinTimeout time.Duration
+}
+
+// Desired is the wish of the head for one cluster.
+type Desired struct {
+	Name   string
+	Commit string
+	// Observe: read and report, write nothing.
+	Observe bool
+	Suspend bool
+	// CheckPassed: this cluster's part of the head's check passed.
+	CheckPassed bool
+	// Holds are reasons found outside (force push, mass deletion, secrets that can't be opened …) for which nothing of
+	// this cluster is written.
+	Holds []Hold
+
+	TalosVersion, KubernetesVersion, Contract string
+	ControlPlaneCount                         int
+	// SecretsFingerprint and EncryptedFingerprint of the bundle and the encrypted patch values, keyed.
+	SecretsFingerprint, EncryptedFingerprint string
+	// Acks that the head's manifest carries (digests), and acknowledged commits.
+	Acks []string
+	// SkipKubernetesGates is the reason given by the annotation at this head, "" none.
+	SkipKubernetesGates string
+
+	// WorkerMaxUnavailable, already a number, at least 1.
+	WorkerMaxUnavailable int
+	Settle               time.Duration
+	Grace                time.Duration
+	Interval             time.Duration
+	// Reboot: auto, window or manual. InWindow: a window is open now (true where there are none).
+	Reboot   string
+	InWindow bool
+	Try      bool
+	// ReportDrift only, do not correct.
+	ReportDrift bool
+
+	// Machines of the head, sorted by name, of every approval state.
+	Machines []DesiredMachine
+	// UnknownMachines are those whose manifests at the head do not parse: unknown, not gone.
+	UnknownMachines []string
+}
+
+// Hold is a reason for which nothing of a cluster (or of one machine) is written, with a true sentence.
+type Hold struct {
+	Reason  string
+	Message string
+	// Destructive: only acts that are destructive hold (InventoryUnknown).
+	Destructive bool
+}
+
+// DesiredMachine is one machine as the head wants it.
+type DesiredMachine struct {
+	Name, Role, Approval, Endpoint, Hostname, UUID, CertFingerprint string
+	// Digest of the masked render at the head; CheckedDigest the one that the check reported. They must be equal.
+	Digest, CheckedDigest string
+	// BaselineDigest is what today's tool renders for the commit in force (Inventory InForceCommit), "" where that is
+	// not known. Where it differs from InForceDigest, the tool changed the render.
+	BaselineDigest string
+	// Problem is why the machine can't be written though its cluster can (render failed, refused removal …).
+	Problem string
+}
+
+// Reach says whether a machine answers.
+type Reach string
+
+// Reach values. The zero value is: not looked at.
+const (
+	ReachUnknown     Reach = ""
+	ReachOK          Reach = "reachable"
+	ReachUnreachable Reach = "unreachable"
+)
+
+// Mode of a node's API.
+type Mode string
+
+// Modes. ModeForeign presents a certificate of another authority; ModeUnknown could not be told.
+const (
+	ModeUnknown     Mode = ""
+	ModeMaintenance Mode = "maintenance"
+	ModeConfigured  Mode = "configured"
+	ModeForeign     Mode = "foreign"
+)
+
+// MachineFacts is what was seen of one machine. Pointers are nil where it could not be read: unknown is not false.
+type MachineFacts struct {
+	// At is when the facts were read.
+	At    time.Time
+	Reach Reach
+	// Since when the present Reach holds (when the failures began; when it first answered again).
+	Since time.Time
+	// Error of the last failed read, free of secrets.
+	Error string
+	// Endpoint that was dialled.
+	Endpoint string
+	Mode     Mode
+	// Fingerprint of the certificate that was presented (SPKI, base64).
+	Fingerprint string
+	// Identity as the node gave it. In maintenance mode only UUID.
+	Identity state.Identity
+	Hostname string
+
+	TalosVersion string
+	// Stage and Ready of MachineStatus; Unmet are its unmet conditions by name.
+	Stage string
+	Ready *bool
+	Unmet []string
+	// Services by id.
+	Services map[string]ServiceFact
+	BootID   string
+	// NodeReady is false only where MachineStatus names nodeReady as unmet.
+	NodeReady *bool
+	// APIServerReady: the machine's own Kubernetes API server is up (its static pod is ready); nil where not known.
+	APIServerReady *bool
+	// SystemDisk tells whether Talos is installed; nil where not known.
+	SystemDisk *bool
+
+	Config *ConfigFact
+	Etcd   *EtcdFact
+	// WellSince is since when the machine was seen reachable, ready and (control plane) a healthy member without a
+	// break, as far back as this process looked. Zero: it is not well now.
+	WellSince time.Time
+}
+
+// ServiceFact is the state of one Talos service.
+type ServiceFact struct {
+	State   string
+	Running bool
+	// Healthy is nil where the service has no health check or it has not answered yet.
+	Healthy *bool
+}
+
+// ConfigFact compares the node's configuration with the wish, by meaning.
+type ConfigFact struct {
+	At time.Time
+	// ForDigest is the digest of the wish that it was compared with.
+	ForDigest string
+	// Equal: the running configuration (v1alpha1) is the wish. PersistentEqual: so is the stored one (true where the
+	// node shows none).
+	Equal, PersistentEqual bool
+	// Running is a keyed fingerprint of the running configuration, to tell drift from a change of the wish.
+	Running string
+	// Effect of what differs, the most disruptive now: live, restart, reboot, install. Paths differ, masked, sorted.
+	Effect string
+	Paths  []PathFact
+	// TryPending: the running and stored configuration differ in a way that a try explains (running is the wish, stored
+	// is not).
+	TryPending bool
+}
+
+// PathFact is one differing leaf: where, and what changing it does.
+type PathFact struct {
+	Document, Path, Effect string
+}
+
+// EtcdFact is what one control plane says of etcd.
+type EtcdFact struct {
+	At time.Time
+	// State of the etcd service: Preparing means that it waits for bootstrap or to join, without data.
+	State string
+	// MemberID of this node's own member (16 hex digits), "" where it has none.
+	MemberID string
+	// Leader as this member sees it, "" none.
+	Leader  string
+	Learner bool
+	// LinearizableRead: a read through this member with a quorum answered within 2 s; nil not tried.
+	LinearizableRead *bool
+	Alarms           []string
+	AppliedIndex     uint64
+	// LeaderIndex is the leader's applied index at the same look, 0 unknown.
+	LeaderIndex uint64
+	// CaughtUp in two reads a second apart (within Policy.MaxIndexLag); nil unknown.
+	CaughtUp *bool
+	// Members as this node lists them, sorted by ID; nil where the list could not be read.
+	Members []Member
+	// Disagrees: etcd itself (port 2379) says otherwise than the Talos API; the worse counts.
+	Disagrees string
+	Errors    []string
+}
+
+// Member of etcd. Name is empty for one that was added but has not started.
+type Member struct {
+	ID, Name string
+	Learner  bool
+	PeerURLs []string
+}
+
+// Decision is what may be done now.
+type Decision struct {
+	// Actions that are compatible with one another; at most one disrupts a control plane.
+	Actions []Action
+	// LookAgain is when to observe and decide again at the latest.
+	LookAgain time.Duration
+	// Machines has one entry per machine known from the head, the inventory or both, sorted by name.
+	Machines []MachineDecision
+	// Conditions of the cluster.
+	Conditions []state.Condition
+	// Events to be logged and kept.
+	Events []state.Event
+	// Progress sums up for the status ichor/apply/<cluster>.
+	Progress Progress
+}
+
+// Progress of a rollout.
+type Progress struct {
+	// State: done, progressing, waiting, held, failed.
+	State string
+	// Converged of Total approved machines.
+	Converged, Total int
+	// Message leads with what matters, at most 140 runes, without time or duration.
+	Message string
+}
+
+// States of a Progress.
+const (
+	ProgressDone        = "done"
+	ProgressProgressing = "progressing"
+	ProgressWaiting     = "waiting"
+	ProgressHeld        = "held"
+	ProgressFailed      = "failed"
+)
+
+// MachineDecision is the reason for a machine: never a bool.
+type MachineDecision struct {
+	Name string
+	// Reason is an enumeration (state.Reason…), "nothing to do" included; Message a sentence for people.
+	Reason     string
+	Message    string
+	Converged  bool
+	Conditions []state.Condition
+}
+
+// ActionKind is what act performs.
+type ActionKind string
+
+// Kinds of this stage. Record kinds edit the inventory alone.
+const (
+	// DoObserve reads the machine now, with what Detail asks for.
+	DoObserve ActionKind = "observe"
+	// DoInstall sends the configuration over the maintenance API.
+	DoInstall ActionKind = "install"
+	// DoBootstrap bootstraps etcd on the machine.
+	DoBootstrap ActionKind = "bootstrap"
+	// DoConfigure sends the configuration (Send says how).
+	DoConfigure ActionKind = "configure"
+	// DoConfirm makes a tried configuration permanent.
+	DoConfirm ActionKind = "confirm"
+	// DoForfeit hands etcd leadership on.
+	DoForfeit ActionKind = "forfeit-leadership"
+	// DoReboot reboots the machine.
+	DoReboot ActionKind = "reboot"
+
+	// RecordAdopt marks the cluster as adopted.
+	RecordAdopt ActionKind = "record-adopt"
+	// RecordIdentity pins the machine's identity (Identity) and that it joined (Joined).
+	RecordIdentity ActionKind = "record-identity"
+	// RecordInForce notes the digest seen in force.
+	RecordInForce ActionKind = "record-in-force"
+	// RecordApplied notes that the commit is in force on every machine.
+	RecordApplied ActionKind = "record-applied"
+	// RecordFailure notes why a digest could not be brought into force.
+	RecordFailure ActionKind = "record-failure"
+	// CloseIntent notes the outcome of an intent (IntentID, Outcome).
+	CloseIntent ActionKind = "close-intent"
+	// RecordRebootPending notes the paths that wait for a reboot (Paths).
+	RecordRebootPending ActionKind = "record-reboot-pending"
+)
+
+// Send says how a configuration is sent.
+type Send string
+
+// Ways to send.
+const (
+	SendNoReboot Send = "no-reboot"
+	SendStaged   Send = "staged"
+	SendTry      Send = "try"
+)
+
+// Action is one thing to do. Act checks Expect once more before it calls, and decides nothing.
+type Action struct {
+	Kind    ActionKind
+	Machine string
+	Reason  string
+	Send    Send
+	// Digest of the configuration that is sent or was seen.
+	Digest string
+	Commit string
+	// Disrupts says what is disrupted, "" nothing.
+	Disrupts string
+	// Expect is the precondition that act reads again before it calls.
+	Expect Expect
+	// Identity, Joined, Paths, IntentID, Outcome, Message carry what Record kinds and CloseIntent write.
+	Identity state.Identity
+	Joined   bool
+	Paths    []string
+	IntentID string
+	Outcome  string
+	Message  string
+}
+
+// Expect is what must still be so when act looks again just before the call. Empty fields are not checked.
+type Expect struct {
+	Mode        Mode
+	UUID        string
+	NodeID      string
+	NodeName    string
+	MemberID    string
+	Fingerprint string
+	BootID      string
+	// OthersHealthy: these control planes must be healthy members just before the call.
+	OthersHealthy []string
+	// EtcdEmptyOn: these control planes must be seen waiting without etcd data.
+	EtcdEmptyOn []string
+}
+
+// Outcomes of an intent.
+const (
+	OutcomeDone    = "done"
+	OutcomeNotDone = "not-done"
+	OutcomeFailed  = "failed"
+)

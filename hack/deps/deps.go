@@ -1,0 +1,43 @@
+//go:build depswarm
+
+// Package deps pins what the packages under construction need; it goes away once each is imported for real.
+package deps
+
+import (
+	_ "filippo.io/age"
+	_ "github.com/cosi-project/runtime/pkg/state"
+	_ "github.com/getkin/kin-openapi/openapi3"
+	_ "github.com/getkin/kin-openapi/openapi3filter"
+	_ "github.com/getkin/kin-openapi/routers/gorillamux"
+	_ "github.com/getsops/sops/v3"
+	_ "github.com/getsops/sops/v3/aes"
+	_ "github.com/getsops/sops/v3/age"
+	_ "github.com/getsops/sops/v3/cmd/sops/common"
+	_ "github.com/getsops/sops/v3/decrypt"
+	_ "github.com/getsops/sops/v3/stores/yaml"
+	_ "github.com/go-git/go-git/v5"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/google/go-github/v62/github"
+	_ "github.com/google/uuid"
+	_ "github.com/hiddeco/sshsig"
+	_ "github.com/invopop/jsonschema"
+	_ "github.com/minio/minio-go/v7"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/robfig/cron/v3"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/santhosh-tekuri/jsonschema/v6"
+	_ "github.com/siderolabs/talos/pkg/machinery/client"
+	_ "github.com/spf13/cobra"
+	_ "github.com/spf13/cobra/doc"
+	_ "go.etcd.io/etcd/client/v3"
+	_ "go.etcd.io/etcd/etcdutl/v3/snapshot"
+	_ "go.etcd.io/etcd/server/v3/embed"
+	_ "go.yaml.in/yaml/v3"
+	_ "golang.org/x/net/publicsuffix"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/time/rate"
+	_ "google.golang.org/grpc"
+	_ "k8s.io/client-go/kubernetes"
+	_ "pgregory.net/rapid"
+	_ "sigs.k8s.io/yaml"
+)

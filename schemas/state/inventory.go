@@ -1,0 +1,162 @@
+// Package state holds plain values that several stations share: the inventory, conditions, events.
+// It has no behaviour beyond what the values need to be compared and encoded.
+package state
+
+import "time"
+
+// InventoryVersion is the format that this Ichor writes. A newer one is refused.
+const InventoryVersion = 1
+
+// Inventory is what Ichor last did (SPEC section 3). It lies on the status branch as inventory.yaml and, as
+// a copy, in the state folder. apply/journal reads, seals and writes it; apply/plan only reads it.
+type Inventory struct {
+	Version int `json:"version"`
+	// Generation rises by one with each write.
+	Generation int64 `json:"generation"`
+	// RepositoryID is the forge's numeric ID of the repository, "" where the forge has none.
+	RepositoryID string `json:"repositoryID,omitempty"`
+	Holder       Holder `json:"holder"`
+	// Clusters by name.
+	Clusters map[string]*ClusterInventory `json:"clusters,omitempty"`
+	// Operations that are done or under way, by cluster/name@digest of the content.
+	Operations map[string]OperationRecord `json:"operations,omitempty"`
+	// UnknownAt is the head at which a lost inventory was begun anew: operations present at that head never run.
+	UnknownAt string `json:"unknownAt,omitempty"`
+	// MAC is the keyed digest over everything else, base64.
+	MAC string `json:"mac,omitempty"`
+}
+
+// Holder is the one Ichor that may act.
+type Holder struct {
+	// ID is random per process.
+	ID string `json:"id"`
+	// Instance is the configured instance name, for people.
+	Instance string `json:"instance,omitempty"`
+	// Epoch rises with each new holder; a holder whose epoch is not the newest can't push, so can't act.
+	Epoch int64 `json:"epoch"`
+	// Since when it holds.
+	Since time.Time `json:"since"`
+}
+
+// ClusterInventory is what is known of one cluster.
+type ClusterInventory struct {
+	// Adopted: Ichor may write to the cluster: it brought it up, or found no difference, or a commit acknowledged one.
+	Adopted bool `json:"adopted"`
+	// BootstrapMachine and BootstrapUUID say where etcd was bootstrapped, "" before.
+	BootstrapMachine string `json:"bootstrapMachine,omitempty"`
+	BootstrapUUID    string `json:"bootstrapUUID,omitempty"`
+	// AppliedCommit is the last commit whose configuration is in force on every machine; AttemptedCommit the last that
+	// Ichor began to apply.
+	AppliedCommit   string `json:"appliedCommit,omitempty"`
+	AttemptedCommit string `json:"attemptedCommit,omitempty"`
+	// TalosVersion, KubernetesVersion and Contract in force.
+	TalosVersion      string `json:"talosVersion,omitempty"`
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	Contract          string `json:"contract,omitempty"`
+	// SecretsFingerprint is the keyed fingerprint of the bundle in force (base64); EncryptedFingerprint that of the
+	// encrypted patch values.
+	SecretsFingerprint   string `json:"secretsFingerprint,omitempty"`
+	EncryptedFingerprint string `json:"encryptedFingerprint,omitempty"`
+	// Acks are acknowledged digests and commits, newest last.
+	Acks []string `json:"acks,omitempty"`
+	// Machines by name.
+	Machines map[string]*MachineInventory `json:"machines,omitempty"`
+	// Intents under way, oldest first. One stays until its outcome is seen.
+	Intents []Intent `json:"intents,omitempty"`
+}
+
+// Identity is what a machine proved at its first contact. Empty fields are not known yet.
+type Identity struct {
+	UUID     string `json:"uuid,omitempty"`
+	NodeID   string `json:"nodeID,omitempty"`
+	NodeName string `json:"nodeName,omitempty"`
+	// MemberID of etcd as 16 hex digits.
+	MemberID string `json:"memberID,omitempty"`
+}
+
+// MachineInventory is what is known of one machine.
+type MachineInventory struct {
+	Role     string   `json:"role"`
+	Endpoint string   `json:"endpoint"`
+	Hostname string   `json:"hostname,omitempty"`
+	Identity Identity `json:"identity"`
+	// JoinedAt is when the machine was first seen configured and, for a control plane, as a voter. Zero before.
+	JoinedAt time.Time `json:"joinedAt,omitzero"`
+	// NodeReadySeen: the node was ready in Kubernetes once, so that it must be again.
+	NodeReadySeen bool `json:"nodeReadySeen,omitempty"`
+	// SentDigest is the masked digest last sent, with its commit; InForceDigest the one last seen in force.
+	SentDigest    string    `json:"sentDigest,omitempty"`
+	SentCommit    string    `json:"sentCommit,omitempty"`
+	SentAt        time.Time `json:"sentAt,omitzero"`
+	InForceDigest string    `json:"inForceDigest,omitempty"`
+	InForceCommit string    `json:"inForceCommit,omitempty"`
+	// Failure is why the configuration with FailedDigest could not be brought into force; it stands until another
+	// digest is wanted.
+	Failure      string `json:"failure,omitempty"`
+	FailedDigest string `json:"failedDigest,omitempty"`
+	// RebootPending lists the paths that wait for a reboot.
+	RebootPending []string `json:"rebootPending,omitempty"`
+	// RemovedAt is when a removal was done; the entry stays, so that the machine is known if it comes back.
+	RemovedAt time.Time `json:"removedAt,omitzero"`
+}
+
+// Act is something done to a node or cluster.
+type Act string
+
+// Acts. Those of IsDestructive are pushed as an Intent before the call.
+const (
+	ActInstall      Act = "install"
+	ActBootstrap    Act = "bootstrap"
+	ActJoin         Act = "join"
+	ActConfigure    Act = "configure"
+	ActReboot       Act = "reboot"
+	ActDrain        Act = "drain"
+	ActUncordon     Act = "uncordon"
+	ActSnapshot     Act = "snapshot"
+	ActRemoveMember Act = "remove-member"
+	ActReset        Act = "reset"
+	ActDeleteNode   Act = "delete-node"
+	ActUpgrade      Act = "upgrade"
+	ActRestore      Act = "restore"
+	ActRotate       Act = "rotate"
+)
+
+// Destructive tells whether an act needs its intent on the status branch before the call. Install is one: it wipes
+// a disk. A configure that only writes the same wish again is idempotent and is not.
+func (a Act) Destructive() bool {
+	switch a {
+	case ActInstall, ActBootstrap, ActReboot, ActRemoveMember, ActReset, ActUpgrade, ActRestore, ActRotate:
+		return true
+	case ActJoin, ActConfigure, ActDrain, ActUncordon, ActSnapshot, ActDeleteNode:
+		return false
+	}
+	return true
+}
+
+// Intent is a destructive act that was announced and whose outcome is not yet seen.
+type Intent struct {
+	// ID is unique: epoch-generation-act-machine.
+	ID      string    `json:"id"`
+	Act     Act       `json:"act"`
+	Machine string    `json:"machine"`
+	UUID    string    `json:"uuid,omitempty"`
+	Commit  string    `json:"commit,omitempty"`
+	Holder  string    `json:"holder"`
+	Epoch   int64     `json:"epoch"`
+	At      time.Time `json:"at"`
+	// BootID of the machine before the act, so that a reboot can be seen to have happened. "" is unknown.
+	BootID string `json:"bootID,omitempty"`
+	// Digest that the act brings into force, where it is about a configuration.
+	Digest string `json:"digest,omitempty"`
+	// Sent: the call was answered (true), or it is not known whether it arrived (false).
+	Sent bool `json:"sent"`
+	// Detail for later kinds of act, free of secrets.
+	Detail map[string]string `json:"detail,omitempty"`
+}
+
+// OperationRecord is what became of a TalosOperation.
+type OperationRecord struct {
+	State   string    `json:"state"`
+	Message string    `json:"message,omitempty"`
+	At      time.Time `json:"at"`
+}

@@ -1,0 +1,73 @@
+// Package check puts a check together: load, rules, render, diff and plan of one commit, into a Report. It
+// reads no network, opens no secret and touches no node.
+package check
+
+import "ichor.maesh.dev/ichor/schemas/fleet"
+
+// ReportAPIVersion is the version of the JSON form, a stable interface (schemas/report.schema.json).
+const ReportAPIVersion = "ichor.maesh.dev/report/v1"
+
+// Verdict of a check.
+type Verdict string
+
+// Verdicts.
+const (
+	Passed Verdict = "passed"
+	Failed Verdict = "failed"
+	// Errored: the check itself could not be done (Ichor's fault or the environment's), not the commit's.
+	Errored Verdict = "error"
+)
+
+// Report is what a check says. The same input gives the same bytes.
+type Report struct {
+	APIVersion string          `json:"apiVersion"`
+	Commit     string          `json:"commit"`
+	Base       string          `json:"base"`
+	Verdict    Verdict         `json:"verdict"`
+	Problems   []fleet.Problem `json:"problems"`
+	Machines   []Machine       `json:"machines"`
+	Plan       []Step          `json:"plan"`
+}
+
+// Change of a machine between base and commit.
+type Change string
+
+// Changes.
+const (
+	ChangeNone   Change = "none"
+	ChangeNew    Change = "new"
+	ChangeUpdate Change = "update"
+	ChangeRemove Change = "remove"
+)
+
+// Machine is one machine in the report. Digest is of the masked render ("sha256:<hex>"), "" where it does not render.
+type Machine struct {
+	Cluster string       `json:"cluster"`
+	Name    string       `json:"name"`
+	Role    string       `json:"role"`
+	Change  Change       `json:"change"`
+	Digest  string       `json:"digest"`
+	Effect  string       `json:"effect"`
+	Paths   []PathChange `json:"paths"`
+}
+
+// PathChange is one changed leaf; Before and After are masked, "" where absent.
+type PathChange struct {
+	Document string `json:"document"`
+	Path     string `json:"path"`
+	Effect   string `json:"effect"`
+	Before   string `json:"before"`
+	After    string `json:"after"`
+	// Service names what restarts, for effect restart.
+	Service string `json:"service,omitempty"`
+}
+
+// Step of the plan. Disrupts says what it disrupts ("" nothing), Refusal what would refuse it now ("" nothing).
+type Step struct {
+	Step     int    `json:"step"`
+	Cluster  string `json:"cluster"`
+	Machine  string `json:"machine"`
+	Action   string `json:"action"`
+	Disrupts string `json:"disrupts"`
+	Refusal  string `json:"refusal"`
+}
