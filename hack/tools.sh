@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Builds a pinned tool once into a cache outside the tree and prints the path of its binary.
+#
+#   hack/tools.sh talosctl      the real Talos client, for tests against the lab
+#   hack/tools.sh gofumpt       formatter        hack/tools.sh staticcheck    linter
+#
+# Each tool's versions are pinned by the go.mod and go.sum of its folder under hack/tools; the cache is keyed by
+# those, so a second run costs nothing. ICHOR_TOOLS_DIR moves the cache (default: the user's cache folder).
+set -euo pipefail
+cd "$(dirname "$0")/tools"
+name=${1:?usage: hack/tools.sh talosctl|gofumpt|staticcheck}
+ldflags=
+case $name in
+talosctl)
+  dir=talosctl pkg=github.com/siderolabs/talos/cmd/talosctl
+  ldflags="-X github.com/siderolabs/talos/pkg/machinery/version.Tag=v1.13.5" ;;
+gofumpt) dir=lint pkg=mvdan.cc/gofumpt ;;
+staticcheck) dir=lint pkg=honnef.co/go/tools/cmd/staticcheck ;;
+*) echo "hack/tools.sh: unknown tool $name; there are talosctl, gofumpt and staticcheck" >&2; exit 2 ;;
+esac
+key=$( (cat "$dir/go.mod" "$dir/go.sum"; go env GOVERSION; echo "$ldflags") | sha256sum | cut -c1-16)
+cache=${ICHOR_TOOLS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/ichor-tools}
+bin=$cache/$name-$key/$name
+if [ ! -x "$bin" ]; then
+  mkdir -p "$(dirname "$bin")"
+  # One build at a time, so that parallel test packages don't build the same tool twice.
+  exec 9>"$cache/$name.lock"
+  flock 9
+  if [ ! -x "$bin" ]; then
+    echo "hack/tools.sh: building $name (once; into $cache)" >&2
+    (cd "$dir" && GOFLAGS=-mod=readonly go build -ldflags "$ldflags" -o "$bin.tmp$$" "$pkg" >&2)
+    mv "$bin.tmp$$" "$bin"
+  fi
+fi
+echo "$bin"
