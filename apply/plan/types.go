@@ -34,6 +34,27 @@ type Policy struct {
 	RebootTimeout time.Duration
 	// JoinTimeout after which an installed machine that did not join is a failure.
 	JoinTimeout time.Duration
+	// ConfigTimeout after which a machine that took a configuration and is not well with it is a failure.
+	ConfigTimeout time.Duration
+	// TryMargin is how much longer than settle a try lasts, so that there is time to confirm it.
+	TryMargin time.Duration
+	// Poll is how soon to look again while something is under way.
+	Poll time.Duration
+}
+
+// DefaultPolicy gives the documented defaults.
+func DefaultPolicy() Policy {
+	return Policy{
+		FactMaxAge:       10 * time.Second,
+		MaxIndexLag:      100,
+		RetryInterval:    30 * time.Second,
+		UnreachableRetry: 10 * time.Second,
+		RebootTimeout:    15 * time.Minute,
+		JoinTimeout:      30 * time.Minute,
+		ConfigTimeout:    5 * time.Minute,
+		TryMargin:        time.Minute,
+		Poll:             time.Second,
+	}
 }
 
 // Desired is the wish of the head for one cluster.
@@ -90,7 +111,9 @@ type DesiredMachine struct {
 	// Digest of the masked render at the head; CheckedDigest the one that the check reported. They must be equal.
 	Digest, CheckedDigest string
 	// BaselineDigest is what today's tool renders for the commit in force (Inventory InForceCommit), "" where that is
-	// not known. Where it differs from InForceDigest, the tool changed the render.
+	// not known. Where it differs from InForceDigest, the tool changed the render. Where it is "" though the inventory
+	// has an InForceDigest that is not Digest, a change of the tool can't be excluded and the machine is held as if it
+	// were one, until the digest is acknowledged.
 	BaselineDigest string
 	// Problem is why the machine can't be written though its cluster can (render failed, refused removal …).
 	Problem string
@@ -153,8 +176,10 @@ type MachineFacts struct {
 	Config *ConfigFact
 	Etcd   *EtcdFact
 	// WellSince is since when the machine was seen reachable, ready and (control plane) a healthy member without a
-	// break, as far back as this process looked. Zero: it is not well now.
+	// break, as far back as this process looked: SeenWell held at each read since. Zero: it is not well now.
 	WellSince time.Time
+	// KubeAddress is the InternalIP of the machine's Kubernetes Node, "" where it was not read.
+	KubeAddress string
 }
 
 // ServiceFact is the state of one Talos service.
@@ -186,6 +211,8 @@ type ConfigFact struct {
 // PathFact is one differing leaf: where, and what changing it does.
 type PathFact struct {
 	Document, Path, Effect string
+	// Service names what restarts, for effect restart. "" there counts as one whose restart disrupts.
+	Service string
 }
 
 // EtcdFact is what one control plane says of etcd.
@@ -297,9 +324,21 @@ const (
 	RecordFailure ActionKind = "record-failure"
 	// CloseIntent notes the outcome of an intent (IntentID, Outcome).
 	CloseIntent ActionKind = "close-intent"
-	// RecordRebootPending notes the paths that wait for a reboot (Paths).
+	// RecordRebootPending notes the paths that wait for a reboot (Paths; none clears them) and the boot in which they
+	// wait (Expect.BootID).
 	RecordRebootPending ActionKind = "record-reboot-pending"
+	// RecordNodeReady notes that the Kubernetes node was ready once, so that it must be again.
+	RecordNodeReady ActionKind = "record-node-ready"
 )
+
+// OnNode tells whether an action of this kind sends anything that changes a node.
+func (k ActionKind) OnNode() bool {
+	switch k {
+	case DoInstall, DoBootstrap, DoConfigure, DoConfirm, DoForfeit, DoReboot:
+		return true
+	}
+	return false
+}
 
 // Send says how a configuration is sent.
 type Send string
@@ -322,6 +361,8 @@ type Action struct {
 	Commit string
 	// Disrupts says what is disrupted, "" nothing.
 	Disrupts string
+	// TryTimeout is the time after which the node takes a tried configuration back (Send is SendTry).
+	TryTimeout time.Duration
 	// Expect is the precondition that act reads again before it calls.
 	Expect Expect
 	// Identity, Joined, Paths, IntentID, Outcome, Message carry what Record kinds and CloseIntent write.

@@ -85,17 +85,25 @@ type MachineInventory struct {
 	// NodeReadySeen: the node was ready in Kubernetes once, so that it must be again.
 	NodeReadySeen bool `json:"nodeReadySeen,omitempty"`
 	// SentDigest is the masked digest last sent, with its commit; InForceDigest the one last seen in force.
-	SentDigest    string    `json:"sentDigest,omitempty"`
-	SentCommit    string    `json:"sentCommit,omitempty"`
-	SentAt        time.Time `json:"sentAt,omitzero"`
-	InForceDigest string    `json:"inForceDigest,omitempty"`
-	InForceCommit string    `json:"inForceCommit,omitempty"`
+	SentDigest string    `json:"sentDigest,omitempty"`
+	SentCommit string    `json:"sentCommit,omitempty"`
+	SentAt     time.Time `json:"sentAt,omitzero"`
+	// SentMode is how it was sent: no-reboot, staged or try. A try becomes no-reboot when it is confirmed.
+	SentMode      string `json:"sentMode,omitempty"`
+	InForceDigest string `json:"inForceDigest,omitempty"`
+	InForceCommit string `json:"inForceCommit,omitempty"`
 	// Failure is why the configuration with FailedDigest could not be brought into force; it stands until another
 	// digest is wanted.
 	Failure      string `json:"failure,omitempty"`
 	FailedDigest string `json:"failedDigest,omitempty"`
 	// RebootPending lists the paths that wait for a reboot.
 	RebootPending []string `json:"rebootPending,omitempty"`
+	// RebootPendingBootID is the boot in which they wait: another boot has brought them into force.
+	RebootPendingBootID string `json:"rebootPendingBootID,omitempty"`
+	// AnsweredEffect is what the node's own dry-run said of AnsweredDigest where it disagrees with the table: reboot
+	// (it refuses it without one) or immediate (it takes it without one). Only from nodes up to 1.13.
+	AnsweredEffect string `json:"answeredEffect,omitempty"`
+	AnsweredDigest string `json:"answeredDigest,omitempty"`
 	// RemovedAt is when a removal was done; the entry stays, so that the machine is known if it comes back.
 	RemovedAt time.Time `json:"removedAt,omitzero"`
 }

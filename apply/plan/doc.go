@@ -1,0 +1,85 @@
+package plan
+
+// # The protocol between plan and act
+//
+// One pass is: observe what is due → Next → carry out Actions → observe what they touched → Next …
+// The first thing that a pass does with a Decision is its DoObserve actions; when there were any, Next is called again
+// with the new facts before anything else is done (a decision that still wants to act on stale facts asks for them
+// and does not act).
+//
+// All Record kinds and CloseIntent of one decision are ONE inventory write, in the order given, done before the
+// actions on nodes of the same decision. They are no acts on nodes: an inventory that can't be pushed now keeps them in
+// the local copy. Actions on nodes of one decision are compatible: they may run at the same time.
+//
+// Act answers each action with done, not done or unknown, and plan never sees that answer: whatever must be
+// remembered is in the inventory, the rest is seen by the next observation. "Push" below is the synchronous
+// compare-and-swap write (no push, no call); "note" is a write that may stay local when the branch can't be reached.
+//
+//	DoObserve    Reads Machine now. No inventory change. Closed by facts whose At is newer.
+//
+//	DoInstall    Precondition: Expect.Mode is maintenance; Expect.UUID and Expect.Fingerprint where set; the disk
+//	             selection matches exactly one disk; the node's dry-run accepts.
+//	             Push: Intent{install, Machine, UUID seen, Commit, Digest} and, in the same write, the machine's entry with
+//	             Role, Endpoint, Hostname, Identity.UUID, SentDigest, SentCommit, SentAt, SentMode "no-reboot".
+//	             Call: ApplyConfiguration over the maintenance API. Then: answered → the intent's Sent is true (note);
+//	             refused by the node (it read and rejected it) → the intent is removed, Failure and FailedDigest are set
+//	             (push); not sent or busy → the intent is removed; unknown → the intent stays as it is.
+//	             Closed by: the machine seen configured (CloseIntent done); seen in maintenance mode again after
+//	             RetryInterval, or four of them when it was sent (CloseIntent not-done, or failed when it was sent).
+//
+//	DoBootstrap  Precondition: every machine of Expect.EtcdEmptyOn read again just now: configured, etcd Preparing, no
+//	             member, no members listed; Expect.UUID and NodeID are Machine's.
+//	             Push: Intent{bootstrap, Machine, UUID} and BootstrapMachine, BootstrapUUID of the cluster in one write.
+//	             Call: Bootstrap, with a deadline shorter than RetryInterval. Answered → Sent (note); "not available
+//	             yet" and other definite refusals → intent removed and BootstrapMachine, BootstrapUUID cleared (push);
+//	             AlreadyExists and unknown → the intent stays.
+//	             Closed by: a member on Machine (CloseIntent done); Machine and all others still empty after
+//	             RetryInterval, or four when it was sent (CloseIntent not-done, which clears BootstrapMachine and
+//	             BootstrapUUID). An intent whose machine can't be seen stays, and nobody else is bootstrapped.
+//
+//	DoConfigure  Precondition: Expect (mode, identity, and OthersHealthy when it is a control plane), the node's own dry-run
+//	             in the mode of Send accepts. Never when the node may be under a try (plan never asks for it then).
+//	             Note, before the call: SentDigest, SentCommit, SentAt, SentMode = Send; AttemptedCommit of the cluster.
+//	             Call: ApplyConfiguration NO_REBOOT, STAGED or TRY with TryTimeout.
+//	             Refused by the node for what it says → Failure and FailedDigest (note). Refused because it "can't be applied
+//	             in immediate mode" (up to 1.13, SendNoReboot or SendTry) → AnsweredEffect "reboot" and AnsweredDigest
+//	             (note), nothing sent. SendStaged to a node up to 1.13: a NO_REBOOT dry-run first; where that accepts
+//	             and AnsweredDigest is not this one → AnsweredEffect "immediate" and AnsweredDigest (note), nothing
+//	             sent. Busy, not reached, precondition gone → nothing more is written.
+//	             Closed by: the configuration seen equal, well for settle → RecordInForce.
+//
+//	DoConfirm    Sends the same configuration again with NO_REBOOT, without a dry-run (that would end the try in itself),
+//	             after Expect was checked by reads alone. Note: SentMode "no-reboot"; SentAt is NOT changed.
+//	             Closed by: Config.PersistentEqual.
+//
+//	DoForfeit    Precondition: Expect, OthersHealthy. Calls EtcdForfeitLeadership. No inventory change, no intent: it harms
+//	             nothing to be repeated. Closed by another leader.
+//
+//	DoReboot     Precondition: Expect (BootID too), OthersHealthy. Push: Intent{reboot, Machine, UUID, Commit, BootID,
+//	             Digest}. Call: Reboot. Answered → Sent (note); definitely not sent → intent removed; unknown → stays.
+//	             Closed by: another boot ID on the same machine, configured (CloseIntent done); the same boot after
+//	             RetryInterval when it was not sent (not-done), after RebootTimeout in any case (failed, with a
+//	             RecordFailure).
+//
+//	RecordAdopt  Adopted = true; TalosVersion, KubernetesVersion, Contract, SecretsFingerprint, EncryptedFingerprint
+//	             from the Desired of the same Input (where they are empty in the inventory). It comes with
+//	             RecordIdentity for each machine that is known by then: one write.
+//	RecordIdentity  Identity: its non-empty fields replace the pinned ones; Role, Endpoint from the Desired, Hostname
+//	             from it when the entry is new. Joined → JoinedAt = now where it is zero.
+//	RecordInForce   InForceDigest = Digest, InForceCommit = Commit, Hostname from the Desired; Failure, FailedDigest, AnsweredDigest,
+//	             AnsweredEffect cleared.
+//	RecordApplied   AppliedCommit = Commit; TalosVersion, KubernetesVersion, Contract, SecretsFingerprint,
+//	             EncryptedFingerprint from the Desired; InForceCommit = Commit of every machine whose InForceDigest is its
+//	             Desired digest (so that the baseline is one commit's render).
+//	RecordFailure   Failure = Message, FailedDigest = Digest.
+//	RecordRebootPending  RebootPending = Paths, RebootPendingBootID = Expect.BootID ("" when Paths is empty).
+//	RecordNodeReady      NodeReadySeen = true.
+//	CloseIntent  Removes the intent IntentID (push: it is an outcome). Outcome done of a reboot clears RebootPending and
+//	             RebootPendingBootID; not-done of a bootstrap clears BootstrapMachine and BootstrapUUID; failed writes
+//	             Failure = Message and FailedDigest = Digest too.
+//
+// Expect: an empty field is not checked. NodeID, UUID, MemberID, BootID, Fingerprint: read again and equal. OthersHealthy:
+// each passes SeenWell in a read made for this call.
+//
+// WellSince and SeenWell: observe keeps, per machine, since when SeenWell(facts, role, nodeReadySeen) was true in each
+// read without a break; nodeReadySeen is the inventory's NodeReadySeen (false where there is no entry).
