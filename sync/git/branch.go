@@ -1,0 +1,526 @@
+package git
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/storage"
+	"github.com/go-git/go-git/v5/storage/memory"
+)
+
+// Branch writes a branch that Ichor owns, by compare-and-swap: a commit names the tip that its author saw, and the
+// server refuses it when the branch is elsewhere. Nothing is ever forced over a tip that wasn't seen. It has a store
+// of its own beside the mirror's, so that a check never waits for a push. Safe for concurrent use.
+type Branch struct {
+	name   string
+	ref    plumbing.ReferenceName
+	remote *remote
+	store  *store
+	limits Limits
+	author Person
+
+	mu  sync.Mutex // orders network use
+	tip plumbing.Hash
+}
+
+// BranchOptions of OpenBranch.
+type BranchOptions struct {
+	// Auth to push with; a credential that may write to this branch alone is best. Nil is the mirror's.
+	Auth *Auth
+	// Author of the commits, default "Ichor <ichor@localhost>".
+	Author Person
+}
+
+// Branch opens the writer of a branch. name must not be a branch that is also watched.
+func (m *Mirror) Branch(name string, o BranchOptions) (*Branch, error) {
+	op := opf("open branch %s", name)
+	ref := plumbing.NewBranchReferenceName(name)
+	if err := ref.Validate(); err != nil || name == "" {
+		return nil, failAs(op, ClassConfig, fmt.Errorf("%q is not a branch name", clip(name, 80)))
+	}
+	auth := m.opts.Auth
+	if o.Auth != nil {
+		auth = *o.Auth
+	}
+	r, err := newRemote(m.opts, auth)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(m.opts.Dir, "branch-"+strings.NewReplacer("/", "-").Replace(name)+".git")
+	s, err := openStore(dir, m.opts.Limits.Packs)
+	if err != nil {
+		return nil, err
+	}
+	if o.Author == (Person{}) {
+		o.Author = Person{Name: "Ichor", Email: "ichor@localhost"}
+	}
+	return &Branch{name: name, ref: ref, remote: r, store: s, limits: m.opts.Limits, author: o.Author}, nil
+}
+
+// Name of the branch.
+func (b *Branch) Name() string { return b.name }
+
+// Close closes the store.
+func (b *Branch) Close() error {
+	b.store.close()
+	return nil
+}
+
+// Tip is where the branch is. Root is the first commit of its history (following first parents), which tells whose
+// branch it is; Commits is how many there are.
+type Tip struct {
+	Hash, Root string
+	Commits    int
+}
+
+// Change of one file. Delete removes it (an absent one is no error), or the folder of that name with all in it.
+type Change struct {
+	Path   string
+	Data   []byte
+	Delete bool
+}
+
+// Tip fetches the branch and says where it is. ErrAbsent when the server doesn't have it.
+func (b *Branch) Tip(ctx context.Context) (Tip, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h, err := b.fetch(ctx)
+	if err != nil {
+		return Tip{}, err
+	}
+	if h.IsZero() {
+		return Tip{}, failAs(opf("read branch %s", b.name), ClassGone, fmt.Errorf("%w: %s", ErrAbsent, b.name))
+	}
+	return b.describe(h)
+}
+
+func (b *Branch) describe(h plumbing.Hash) (Tip, error) {
+	t := Tip{Hash: h.String()}
+	for at := t.Hash; at != ""; t.Commits++ {
+		t.Root = at
+		next, err := firstParent(b.store, at)
+		if err != nil {
+			return Tip{}, err
+		}
+		at = next
+	}
+	return t, nil
+}
+
+// fetch brings the store to the server's tip and gives it, zero when absent. The store is a cache: when it is broken
+// or has become large it is made anew, at most once a call.
+func (b *Branch) fetch(ctx context.Context) (plumbing.Hash, error) {
+	op := opf("fetch branch %s", b.name)
+	for again := false; ; again = true {
+		if b.store.broken() || again {
+			if err := b.store.reset(); err != nil {
+				return plumbing.ZeroHash, fail(op, err)
+			}
+			b.tip = plumbing.ZeroHash
+		}
+		h, err := b.fetchOnce(ctx, op)
+		if ClassOf(err) == ClassCorrupt && !again && ctx.Err() == nil {
+			continue
+		}
+		if err == nil {
+			err = b.store.consolidate()
+		}
+		return h, err
+	}
+}
+
+func (b *Branch) fetchOnce(ctx context.Context, op string) (plumbing.Hash, error) {
+	var tip plumbing.Hash
+	choose := func(a *advert) (wants, haves []plumbing.Hash, err error) {
+		tip = a.refs[b.ref.String()]
+		if tip.IsZero() || tip == b.tip {
+			return nil, nil, nil
+		}
+		if _, err := commitOf(b.store, op, tip.String()); err == nil {
+			return nil, nil, nil
+		}
+		if !b.tip.IsZero() {
+			haves = []plumbing.Hash{b.tip}
+		}
+		return []plumbing.Hash{tip}, haves, nil
+	}
+	err := receivePack(ctx, op, b.remote, b.store, choose, b.limits.branch())
+	if ClassOf(err) == ClassEmpty {
+		return plumbing.ZeroHash, nil
+	}
+	if err != nil || tip.IsZero() {
+		return plumbing.ZeroHash, err
+	}
+	return tip, b.settle(op, tip)
+}
+
+// settle records a tip whose tree is whole.
+func (b *Branch) settle(op string, tip plumbing.Hash) error {
+	if tip == b.tip {
+		return nil
+	}
+	err := b.store.view(op, func(st storage.Storer) error {
+		c, err := object.GetCommit(st, tip)
+		if err != nil {
+			return err
+		}
+		if err := wholeTree(st, c.TreeHash, map[plumbing.Hash]bool{}, 0); err != nil {
+			return err
+		}
+		return st.SetReference(plumbing.NewHashReference(headsPrefix+plumbing.ReferenceName(b.name), tip))
+	})
+	if err == nil {
+		b.tip = tip
+	}
+	return err
+}
+
+// ReadFile reads a file at a tip that was fetched. ErrNoFile when it isn't there.
+func (b *Branch) ReadFile(_ context.Context, tip, path string) ([]byte, error) {
+	var out []byte
+	err := b.atFile(tip, path, func(st storage.Storer, e *object.TreeEntry) (err error) {
+		out, err = readBlob(st, e.Hash)
+		return err
+	})
+	return out, err
+}
+
+// FileHash gives the blob hash of a file at a tip, which changes exactly with its content. ErrNoFile.
+func (b *Branch) FileHash(_ context.Context, tip, path string) (string, error) {
+	var out string
+	err := b.atFile(tip, path, func(_ storage.Storer, e *object.TreeEntry) error {
+		out = e.Hash.String()
+		return nil
+	})
+	return out, err
+}
+
+func (b *Branch) atFile(tip, path string, fn func(storage.Storer, *object.TreeEntry) error) error {
+	op := opf("read %s of branch %s", path, b.name)
+	c, err := commitOf(b.store, op, tip)
+	if err != nil {
+		return err
+	}
+	return b.store.view(op, func(st storage.Storer) error {
+		t, err := object.GetTree(st, c.TreeHash)
+		if err != nil {
+			return err
+		}
+		e, err := t.FindEntry(path)
+		if errors.Is(err, object.ErrEntryNotFound) || errors.Is(err, object.ErrDirectoryNotFound) ||
+			(err == nil && !e.Mode.IsFile()) {
+			return fmt.Errorf("%w: %s", ErrNoFile, path)
+		}
+		if err != nil {
+			return err
+		}
+		return fn(st, e)
+	})
+}
+
+// Files lists the files below a folder ("" is all) at a tip, sorted, with slashes.
+func (b *Branch) Files(_ context.Context, tip, dir string) ([]string, error) {
+	op := opf("list branch %s", b.name)
+	c, err := commitOf(b.store, op, tip)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	err = b.store.view(op, func(st storage.Storer) error {
+		t, err := object.GetTree(st, c.TreeHash)
+		if err != nil {
+			return err
+		}
+		out = nil
+		return t.Files().ForEach(func(f *object.File) error {
+			if dir == "" || strings.HasPrefix(f.Name, dir+"/") {
+				out = append(out, f.Name)
+			}
+			return nil
+		})
+	})
+	sort.Strings(out)
+	return out, err
+}
+
+// CommitInfo reads a commit of the branch.
+func (b *Branch) CommitInfo(_ context.Context, commit string) (CommitInfo, error) {
+	return commitInfo(b.store, commit)
+}
+
+// IsAncestor tells whether old is now or among its ancestors.
+func (b *Branch) IsAncestor(_ context.Context, old, now string) (bool, error) {
+	return isAncestor(b.store, old, now)
+}
+
+// Commit makes a commit with the changes on top of parent ("" makes the branch, as an orphan) and moves the branch
+// from parent to it. It is done only when the server lists the new commit. ErrMoved: the branch isn't at parent (any
+// more), read the tip and build again. ErrProtected: a rule of the server refuses; its text is in the error.
+// ErrUnknownOutcome: the reply was lost and the server couldn't be asked. Changes that change nothing give parent.
+func (b *Branch) Commit(ctx context.Context, parent string, changes []Change, message string, when time.Time) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	op := opf("write branch %s", b.name)
+	n, err := b.build(op, parent, changes, message, when)
+	if err != nil || n.hash == plumbing.NewHash(parent) {
+		return parent, err
+	}
+	return b.publish(ctx, op, plumbing.NewHash(parent), n)
+}
+
+// Compact replaces the history by one orphan commit with the tip's tree without the paths that keep refuses (nil keeps
+// all). It is the only push that isn't a fast-forward, and still a compare-and-swap: only over the tip that is given.
+func (b *Branch) Compact(ctx context.Context, tip string, keep func(path string) bool, message string, when time.Time) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	op := opf("compact branch %s", b.name)
+	n, err := b.buildCompact(op, tip, keep, message, when)
+	if err != nil {
+		return "", err
+	}
+	return b.publish(ctx, op, plumbing.NewHash(tip), n)
+}
+
+// fresh is a commit that was built, with the objects that are new in it.
+type fresh struct {
+	hash    plumbing.Hash
+	objects *memory.Storage
+}
+
+func newFresh() *fresh { return &fresh{objects: memory.NewStorage()} }
+
+func (n *fresh) add(t plumbing.ObjectType, data []byte) (plumbing.Hash, error) {
+	o := n.objects.NewEncodedObject()
+	o.SetType(t)
+	w, err := o.Writer()
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return plumbing.ZeroHash, err
+	}
+	return n.objects.SetEncodedObject(o)
+}
+
+func (n *fresh) commit(c *object.Commit) error {
+	o := n.objects.NewEncodedObject()
+	if err := c.Encode(o); err != nil {
+		return err
+	}
+	h, err := n.objects.SetEncodedObject(o)
+	n.hash = h
+	return err
+}
+
+// pack of all new objects. The server has the rest: they are in parent's tree.
+func (n *fresh) pack() ([]byte, error) {
+	var hashes []plumbing.Hash
+	for h := range n.objects.Objects {
+		hashes = append(hashes, h)
+	}
+	plumbing.HashesSort(hashes)
+	var buf bytes.Buffer
+	err := writePack(&buf, n.objects, hashes)
+	return buf.Bytes(), err
+}
+
+func (b *Branch) build(op, parent string, changes []Change, message string, when time.Time) (*fresh, error) {
+	n := newFresh()
+	var base plumbing.Hash
+	var parents []plumbing.Hash
+	if parent != "" {
+		c, err := commitOf(b.store, op, parent)
+		if err != nil {
+			return nil, err
+		}
+		base, parents = c.TreeHash, []plumbing.Hash{c.Hash}
+	}
+	err := b.store.view(op, func(st storage.Storer) error {
+		root, err := n.edit(st, base, changes)
+		if err != nil {
+			return err
+		}
+		if parent != "" && root == base {
+			n.hash = parents[0]
+			return nil
+		}
+		return n.commit(b.commitOf(root, parents, message, when))
+	})
+	return n, err
+}
+
+func (b *Branch) commitOf(tree plumbing.Hash, parents []plumbing.Hash, message string, when time.Time) *object.Commit {
+	sig := object.Signature{Name: b.author.Name, Email: b.author.Email, When: when.UTC().Truncate(time.Second)}
+	return &object.Commit{Author: sig, Committer: sig, Message: message, TreeHash: tree, ParentHashes: parents}
+}
+
+// edit applies changes to a tree (zero: empty) and gives the new one. Parts that stay are not written again.
+func (n *fresh) edit(st storage.Storer, tree plumbing.Hash, changes []Change) (plumbing.Hash, error) {
+	entries := map[string]object.TreeEntry{}
+	if !tree.IsZero() {
+		t, err := object.GetTree(st, tree)
+		if err != nil {
+			return plumbing.ZeroHash, err
+		}
+		for _, e := range t.Entries {
+			entries[e.Name] = e
+		}
+	}
+	below := map[string][]Change{}
+	for _, c := range changes {
+		name, rest, nested := strings.Cut(c.Path, "/")
+		if err := checkName(name); err != nil {
+			return plumbing.ZeroHash, err
+		}
+		switch {
+		case nested:
+			below[name] = append(below[name], Change{Path: rest, Data: c.Data, Delete: c.Delete})
+		case c.Delete:
+			delete(entries, name)
+		default:
+			h, err := n.add(plumbing.BlobObject, c.Data)
+			if err != nil {
+				return plumbing.ZeroHash, err
+			}
+			entries[name] = object.TreeEntry{Name: name, Mode: filemode.Regular, Hash: h}
+		}
+	}
+	for name, cs := range below {
+		var sub plumbing.Hash
+		if e, ok := entries[name]; ok && e.Mode == filemode.Dir {
+			sub = e.Hash
+		}
+		h, err := n.edit(st, sub, cs)
+		if err != nil {
+			return plumbing.ZeroHash, err
+		}
+		if h == emptyTree {
+			delete(entries, name)
+			continue
+		}
+		entries[name] = object.TreeEntry{Name: name, Mode: filemode.Dir, Hash: h}
+	}
+	return n.tree(entries)
+}
+
+// emptyTree is the hash of the tree without entries.
+var emptyTree = plumbing.NewHash("4b825dc642cb6eb9a060e54bf8d69288fbee4904")
+
+func (n *fresh) tree(entries map[string]object.TreeEntry) (plumbing.Hash, error) {
+	t := &object.Tree{}
+	for _, e := range entries {
+		t.Entries = append(t.Entries, e)
+	}
+	sort.Sort(object.TreeEntrySorter(t.Entries))
+	o := n.objects.NewEncodedObject()
+	if err := t.Encode(o); err != nil {
+		return plumbing.ZeroHash, err
+	}
+	return n.objects.SetEncodedObject(o)
+}
+
+func (b *Branch) buildCompact(op, tip string, keep func(string) bool, message string, when time.Time) (*fresh, error) {
+	c, err := commitOf(b.store, op, tip)
+	if err != nil {
+		return nil, err
+	}
+	n := newFresh()
+	err = b.store.view(op, func(st storage.Storer) error {
+		t, err := object.GetTree(st, c.TreeHash)
+		if err != nil {
+			return err
+		}
+		var drop []Change
+		err = t.Files().ForEach(func(f *object.File) error {
+			if keep != nil && !keep(f.Name) {
+				drop = append(drop, Change{Path: f.Name, Delete: true})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		root, err := n.edit(st, c.TreeHash, drop)
+		if err != nil {
+			return err
+		}
+		return n.commit(b.commitOf(root, nil, message, when))
+	})
+	return n, err
+}
+
+// publish pushes and then asks: what the server lists is the only proof (facts 3.2, E2).
+func (b *Branch) publish(ctx context.Context, op string, old plumbing.Hash, n *fresh) (string, error) {
+	pack, err := n.pack()
+	if err != nil {
+		return "", fail(op, err)
+	}
+	said, perr := b.remote.push(ctx, b.ref, old, n.hash, bytes.NewReader(pack))
+	switch ClassOf(fail(op, perr)) {
+	case ClassCredential, ClassAccess, ClassTrust, ClassRedirect, ClassRaced:
+		return "", fail(op, perr) // refused before anything was sent
+	}
+	at, err := b.listed(ctx)
+	if err != nil {
+		return "", failAs(op, ClassTransient, errors.Join(ErrUnknownOutcome, perr, err))
+	}
+	switch {
+	case at == n.hash:
+	case at == old && perr == nil:
+		return "", failAs(op, ClassTransient, errors.New("server took the push and still lists the old tip"))
+	case at == old && refusedByServer(perr):
+		return "", failAs(op, ClassProtected, fmt.Errorf("%w: %s %s", ErrProtected, clip(perr.Error(), 200), said))
+	case at == old:
+		return "", fail(op, perr)
+	default:
+		// Somebody's commit is there. It may lie on top of ours.
+		tip, err := b.fetch(ctx)
+		if err != nil {
+			return "", failAs(op, ClassTransient, errors.Join(ErrUnknownOutcome, err))
+		}
+		if ours, err := isAncestor(b.store, n.hash.String(), tip.String()); err != nil || !ours {
+			return "", failAs(op, ClassRaced, fmt.Errorf("%w: it is at %s", ErrMoved, hashText(tip)))
+		}
+		return n.hash.String(), nil
+	}
+	// The objects are put into the store as they were sent; when that fails the next fetch brings them.
+	if err := b.store.addPack(op, bytes.NewReader(pack)); err == nil {
+		_ = b.settle(op, n.hash)
+		_ = b.store.consolidate()
+	}
+	return n.hash.String(), nil
+}
+
+// listed asks the server where the branch is, zero when absent. It has time of its own: the push may have used up the
+// caller's.
+func (b *Branch) listed(ctx context.Context) (plumbing.Hash, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.remote.timeout)
+	defer cancel()
+	a, err := b.remote.list(ctx)
+	if ClassOf(err) == ClassEmpty {
+		return plumbing.ZeroHash, nil
+	}
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	return a.refs[b.ref.String()], nil
+}
+
+// refusedByServer tells a report of receive-pack ("ng <ref> <reason>") from trouble on the way.
+func refusedByServer(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "command error on ") || strings.Contains(text, "unpack error: ")
+}

@@ -1,0 +1,85 @@
+package git
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	gogit "github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/storage"
+)
+
+// Local is a repository on a person's disk, read-only: `ichor check --rev` looks at its objects, never at its files.
+type Local struct {
+	repo   *gogit.Repository
+	store  *store
+	prefix string
+}
+
+// OpenLocal finds the repository that dir lies in: dir or a folder above it has .git, a folder or (in worktrees and
+// submodules) a file. ErrNoRepository when there is none.
+func OpenLocal(dir string) (*Local, error) {
+	op := opf("open repository of %s", dir)
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return nil, failAs(op, ClassConfig, err)
+	}
+	repo, err := gogit.PlainOpenWithOptions(abs, &gogit.PlainOpenOptions{DetectDotGit: true, EnableDotGitCommonDir: true})
+	if errors.Is(err, gogit.ErrRepositoryNotExists) {
+		return nil, failAs(op, ClassConfig, ErrNoRepository)
+	}
+	if err != nil {
+		return nil, failAs(op, ClassUnsupported, err)
+	}
+	l := &Local{repo: repo, store: &store{st: repo.Storer}}
+	if wt, err := repo.Worktree(); err == nil {
+		root, err := filepath.EvalSymlinks(wt.Filesystem.Root())
+		if err != nil {
+			return nil, failAs(op, ClassConfig, err)
+		}
+		rel, err := filepath.Rel(root, abs)
+		if err != nil {
+			return nil, failAs(op, ClassConfig, err)
+		}
+		if l.prefix = filepath.ToSlash(rel); l.prefix == "." {
+			l.prefix = ""
+		}
+	}
+	return l, nil
+}
+
+// Prefix is dir's place in the repository with slashes, "" at its root.
+func (l *Local) Prefix() string { return l.prefix }
+
+// Resolve turns a revision as people write it (HEAD, a branch, a tag, HEAD~2, a short hash) into a full commit hash.
+// ErrUnknownRevision when there is no such commit.
+func (l *Local) Resolve(rev string) (string, error) {
+	op := opf("resolve revision %q", clip(rev, 60))
+	var out string
+	err := l.store.view(op, func(storage.Storer) error {
+		h, err := l.repo.ResolveRevision(plumbing.Revision(rev))
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrUnknownRevision, err)
+		}
+		if _, err := l.repo.CommitObject(*h); err != nil {
+			return fmt.Errorf("%w: it is not a commit", ErrUnknownRevision)
+		}
+		out = h.String()
+		return nil
+	})
+	return out, err
+}
+
+// FS gives the tree of a commit.
+func (l *Local) FS(commit string) (fs.FS, error) { return newTreeFS(l.store, commit) }
+
+// FirstParent gives the first parent, "" for a root commit.
+func (l *Local) FirstParent(commit string) (string, error) { return firstParent(l.store, commit) }
+
+// CommitInfo reads a commit.
+func (l *Local) CommitInfo(commit string) (CommitInfo, error) { return commitInfo(l.store, commit) }

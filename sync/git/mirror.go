@@ -1,0 +1,544 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/storage"
+)
+
+// Options of Open.
+type Options struct {
+	// Dir is the mirror's folder; it is made when missing, and may be deleted at any time.
+	Dir string
+	// URL of the repository: https, http, ssh (also user@host:path); a local path only with AllowLocal.
+	URL        string
+	AllowLocal bool
+	// Auth to fetch with.
+	Auth Auth
+	// AllowPlainHTTPAuth sends a credential over plain http to a host that isn't this machine.
+	AllowPlainHTTPAuth bool
+	// CAFile holds PEM certificates that are trusted beside the system's.
+	CAFile string
+	// ProxyURL (http, https, socks5); "" is the environment's.
+	ProxyURL string
+	// Timeout of one operation, default 60 s.
+	Timeout time.Duration
+	// PullRef is the ref of a pull request with %d for its number, default "refs/pull/%d/head".
+	PullRef string
+	Limits  Limits
+}
+
+// Limits of what is taken in. Zero fields have the defaults.
+type Limits struct {
+	// PackBytes, ObjectBytes and TotalBytes (unfolded) of one fetch of a branch (defaults 2 GiB, 128 MiB, 16 GiB).
+	PackBytes, ObjectBytes, TotalBytes int64
+	// PullPackBytes, PullObjectBytes and PullTotalBytes of one fetch of a pull request, which anybody may open
+	// (defaults 64 MiB, 16 MiB, 512 MiB).
+	PullPackBytes, PullObjectBytes, PullTotalBytes int64
+	// StoreBytes on disk; above it the store is made anew once (default 4 GiB).
+	StoreBytes int64
+	// Packs at which they are joined (default 50).
+	Packs int
+}
+
+func orDefault[T int | int64 | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+func (o Options) withDefaults() Options {
+	const mib = 1 << 20
+	orDefault(&o.Timeout, 60*time.Second)
+	orDefault(&o.Limits.PackBytes, 2048*mib)
+	orDefault(&o.Limits.ObjectBytes, 128*mib)
+	orDefault(&o.Limits.TotalBytes, 16384*mib)
+	orDefault(&o.Limits.PullPackBytes, 64*mib)
+	orDefault(&o.Limits.PullObjectBytes, 16*mib)
+	orDefault(&o.Limits.PullTotalBytes, 512*mib)
+	orDefault(&o.Limits.StoreBytes, 4096*mib)
+	orDefault(&o.Limits.Packs, 50)
+	if o.PullRef == "" {
+		o.PullRef = "refs/pull/%d/head"
+	}
+	return o
+}
+
+// Mirror is a bare copy of the parts of a repository that Ichor looks at. It is safe for concurrent use.
+type Mirror struct {
+	opts   Options
+	remote *remote
+	store  *store
+
+	// net orders fetches; reads go on meanwhile.
+	net sync.Mutex
+	// tips that were seen, by private ref: they outlive a store that was made anew. Guarded by net.
+	tips map[plumbing.ReferenceName]plumbing.Hash
+	// healed is when the store was last made anew, so that it happens once and not in a loop.
+	healed time.Time
+}
+
+// healPause is the least time between two fresh starts of a broken store.
+const healPause = 10 * time.Minute
+
+// Private namespace: nothing a server calls its own ever lands on these.
+const (
+	headsPrefix  = "refs/ichor/heads/"
+	pullsPrefix  = "refs/ichor/pr/"
+	commitPrefix = "refs/ichor/commit/"
+)
+
+// Open opens or makes the mirror. It does not reach for the network; a wrong URL or CA file is an error here.
+func Open(_ context.Context, o Options) (*Mirror, error) {
+	o = o.withDefaults()
+	r, err := newRemote(o, o.Auth)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openStore(filepath.Join(o.Dir, "mirror.git"), o.Limits.Packs)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mirror{opts: o, remote: r, store: s, tips: map[plumbing.ReferenceName]plumbing.Hash{}}
+	return m, m.rememberTips()
+}
+
+// Close closes the store. FS values of it fail afterwards.
+func (m *Mirror) Close() error {
+	m.net.Lock()
+	defer m.net.Unlock()
+	m.store.close()
+	return nil
+}
+
+func (m *Mirror) rememberTips() error {
+	return m.store.view("read mirror's refs", func(st storage.Storer) error {
+		it, err := st.IterReferences()
+		if err != nil {
+			return err
+		}
+		return it.ForEach(func(r *plumbing.Reference) error {
+			if r.Type() == plumbing.HashReference && strings.HasPrefix(r.Name().String(), "refs/ichor/") {
+				m.tips[r.Name()] = r.Hash()
+			}
+			return nil
+		})
+	})
+}
+
+// MoveKind says how a branch moved between two looks at it.
+type MoveKind string
+
+// Kinds of move.
+const (
+	// MoveFirst: the branch is seen for the first time.
+	MoveFirst MoveKind = "first"
+	// MoveUnchanged: the tip is the one of before.
+	MoveUnchanged MoveKind = "unchanged"
+	// MoveFastForward: the new tip descends from the old one.
+	MoveFastForward MoveKind = "fast-forward"
+	// MoveRewrite: it does not: a force push, or another branch under the same name.
+	MoveRewrite MoveKind = "rewrite"
+	// MoveGone: the server has no such branch. Nothing was forgotten.
+	MoveGone MoveKind = "gone"
+)
+
+// Move is what a fetch found. Old is "" at the first look, New is "" when the branch is gone. Default is the server's
+// default branch, "" where it isn't said.
+type Move struct {
+	Old, New string
+	Kind     MoveKind
+	Default  string
+}
+
+// FetchBranch brings the branch up to date, proves that the tip's commit and its whole tree can be read, and only then
+// records it. On an error the old tip stays recorded.
+func (m *Mirror) FetchBranch(ctx context.Context, branch string) (Move, error) {
+	m.net.Lock()
+	defer m.net.Unlock()
+	op := opf("fetch branch %s", branch)
+	private := plumbing.ReferenceName(headsPrefix + branch)
+	var mv Move
+	err := m.healing(ctx, op, func() error {
+		mv = Move{}
+		hash, head, err := m.fetchRef(ctx, op, plumbing.NewBranchReferenceName(branch), private, m.opts.Limits.branch())
+		if err != nil {
+			return err
+		}
+		mv, err = m.moveOf(m.tips[private], hash)
+		mv.Default = head
+		return err
+	})
+	if err != nil {
+		return Move{}, err
+	}
+	if mv.New != "" {
+		m.tips[private] = plumbing.NewHash(mv.New)
+	}
+	return mv, m.bound(ctx, op)
+}
+
+func (l Limits) branch() packLimits { return packLimits{l.PackBytes, l.ObjectBytes, l.TotalBytes} }
+func (l Limits) pull() packLimits {
+	return packLimits{l.PullPackBytes, l.PullObjectBytes, l.PullTotalBytes}
+}
+
+func (m *Mirror) moveOf(old, now plumbing.Hash) (Move, error) {
+	mv := Move{Old: hashText(old), New: hashText(now)}
+	switch {
+	case now.IsZero():
+		mv.Kind = MoveGone
+	case old.IsZero():
+		mv.Kind = MoveFirst
+	case old == now:
+		mv.Kind = MoveUnchanged
+	default:
+		ff, err := m.IsAncestor(mv.Old, mv.New)
+		if err != nil {
+			return mv, err
+		}
+		mv.Kind = MoveRewrite
+		if ff {
+			mv.Kind = MoveFastForward
+		}
+	}
+	return mv, nil
+}
+
+func hashText(h plumbing.Hash) string {
+	if h.IsZero() {
+		return ""
+	}
+	return h.String()
+}
+
+// FetchPull fetches the head of a pull request under the limits for strangers. sha is what the forge said; the server
+// may be behind or ahead of it, then it is ErrMoved, and the next pass looks again.
+func (m *Mirror) FetchPull(ctx context.Context, number int, sha string) error {
+	m.net.Lock()
+	defer m.net.Unlock()
+	op := opf("fetch pull request %d", number)
+	if !plumbing.IsHash(sha) {
+		return failAs(op, ClassUnknownRevision, fmt.Errorf("%w: %q is not a full commit hash", ErrUnknownRevision, sha))
+	}
+	private := plumbing.ReferenceName(fmt.Sprintf("%s%d", pullsPrefix, number))
+	err := m.healing(ctx, op, func() error {
+		if m.tips[private].String() == sha && m.readable(op, plumbing.NewHash(sha)) == nil {
+			return nil
+		}
+		from := plumbing.ReferenceName(fmt.Sprintf(m.opts.PullRef, number))
+		hash, _, err := m.fetchRef(ctx, op, from, private, m.opts.Limits.pull())
+		switch {
+		case err != nil:
+			return err
+		case hash.IsZero():
+			return failAs(op, ClassGone, fmt.Errorf("%w: %s", ErrAbsent, from))
+		case hash.String() != sha:
+			return failAs(op, ClassRaced, fmt.Errorf("%w: its head is %s, not %s", ErrMoved, hash, sha))
+		}
+		m.tips[private] = hash
+		return nil
+	})
+	return errors.Join(err, m.bound(ctx, op))
+}
+
+// KeepPulls forgets the heads of pull requests that are not in open. Their objects go when the store is made anew.
+func (m *Mirror) KeepPulls(open []int) error {
+	m.net.Lock()
+	defer m.net.Unlock()
+	keep := map[plumbing.ReferenceName]bool{}
+	for _, n := range open {
+		keep[plumbing.ReferenceName(fmt.Sprintf("%s%d", pullsPrefix, n))] = true
+	}
+	for ref := range m.tips {
+		if !strings.HasPrefix(ref.String(), pullsPrefix) || keep[ref] {
+			continue
+		}
+		delete(m.tips, ref)
+		err := m.store.view("forget closed pull request", func(st storage.Storer) error { return st.RemoveReference(ref) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FetchCommit makes one commit readable: it is there already, or the server is asked for it by hash, which not every
+// server allows (ClassUnsupported then).
+func (m *Mirror) FetchCommit(ctx context.Context, sha string) error {
+	m.net.Lock()
+	defer m.net.Unlock()
+	op := opf("fetch commit %s", short(sha))
+	if !plumbing.IsHash(sha) {
+		return failAs(op, ClassUnknownRevision, fmt.Errorf("%w: %q is not a full commit hash", ErrUnknownRevision, sha))
+	}
+	want := plumbing.NewHash(sha)
+	return m.healing(ctx, op, func() error {
+		if m.readable(op, want) == nil {
+			return nil
+		}
+		choose := func(a *advert) ([]plumbing.Hash, error) {
+			for _, h := range a.refs {
+				if h == want {
+					return []plumbing.Hash{want}, nil
+				}
+			}
+			if !a.caps.Supports(capability.AllowReachableSHA1InWant) && !a.caps.Supports(capability.AllowTipSHA1InWant) {
+				return nil, failAs(op, ClassUnsupported, errors.New("server does not support exact SHA1 requests"))
+			}
+			return []plumbing.Hash{want}, nil
+		}
+		if err := m.receive(ctx, op, choose, m.opts.Limits.branch()); err != nil {
+			return err
+		}
+		return m.record(op, plumbing.ReferenceName(commitPrefix+sha), want)
+	})
+}
+
+// Refs is what a server lists.
+type Refs struct {
+	// Heads by branch name, with their hashes.
+	Heads map[string]string
+	// Default branch, "" where it isn't said.
+	Default string
+}
+
+// LsRemote lists the branches, the cheapest look that Git has. An empty repository has none.
+func (m *Mirror) LsRemote(ctx context.Context) (Refs, error) {
+	op := "list refs"
+	a, err := m.remote.list(ctx)
+	if ClassOf(err) == ClassEmpty {
+		return Refs{Heads: map[string]string{}}, nil
+	}
+	if err != nil {
+		return Refs{}, fail(op, err)
+	}
+	out := Refs{Heads: map[string]string{}, Default: a.head}
+	for name, h := range a.refs {
+		if b, ok := strings.CutPrefix(name, "refs/heads/"); ok {
+			out.Heads[b] = h.String()
+		}
+	}
+	return out, nil
+}
+
+// healing runs fn, and once more on a fresh store when the store turns out to be broken.
+func (m *Mirror) healing(ctx context.Context, op string, fn func() error) error {
+	if m.store.broken() {
+		if err := m.heal(op); err != nil {
+			return err
+		}
+	}
+	err := fn()
+	if ClassOf(err) != ClassCorrupt || ctx.Err() != nil {
+		return fail(op, err)
+	}
+	if err := m.heal(op); err != nil {
+		return err
+	}
+	return fail(op, fn())
+}
+
+func (m *Mirror) heal(op string) error {
+	if !m.healed.IsZero() && time.Since(m.healed) < healPause {
+		return failAs(op, ClassCorrupt, fmt.Errorf("store %s is broken again after a fresh start", m.store.dir))
+	}
+	m.healed = time.Now()
+	return fail(op, m.store.reset())
+}
+
+// bound joins packs and keeps the store under its size.
+func (m *Mirror) bound(ctx context.Context, op string) error {
+	if err := m.store.consolidate(); err != nil {
+		return err
+	}
+	n, err := m.store.size()
+	if err != nil || n <= m.opts.Limits.StoreBytes || ctx.Err() != nil {
+		return storeFault(op, err)
+	}
+	if !m.healed.IsZero() && time.Since(m.healed) < healPause {
+		return failAs(op, ClassLimits, fmt.Errorf("%w: the store takes %d bytes even when fresh", errLimits, n))
+	}
+	return m.heal(op)
+}
+
+// StoreBytes is the size of the mirror on disk.
+func (m *Mirror) StoreBytes() (int64, error) { return m.store.size() }
+
+// fetchRef brings one ref into the private namespace. The zero hash means that the server doesn't have it.
+func (m *Mirror) fetchRef(ctx context.Context, op string, from, private plumbing.ReferenceName, lim packLimits) (plumbing.Hash, string, error) {
+	var tip plumbing.Hash
+	var head string
+	choose := func(a *advert) ([]plumbing.Hash, error) {
+		tip, head = a.refs[from.String()], a.head
+		if tip.IsZero() || m.has(tip) {
+			return nil, nil
+		}
+		return []plumbing.Hash{tip}, nil
+	}
+	err := m.receive(ctx, op, choose, lim)
+	if ClassOf(err) == ClassEmpty && !m.tips[private].IsZero() {
+		return plumbing.ZeroHash, "", nil // it was not empty before: the branch is gone
+	}
+	if err != nil || tip.IsZero() {
+		return plumbing.ZeroHash, head, err
+	}
+	if m.tips[private] == tip && m.recorded(private) == tip {
+		return tip, head, nil // proved when it was recorded; store.broken looks for damage since
+	}
+	return tip, head, m.record(op, private, tip)
+}
+
+// record proves that the commit and its tree are whole and sets the private ref.
+func (m *Mirror) record(op string, private plumbing.ReferenceName, tip plumbing.Hash) error {
+	if err := m.readable(op, tip); err != nil {
+		return err
+	}
+	return m.store.view(op, func(st storage.Storer) error {
+		return st.SetReference(plumbing.NewHashReference(private, tip))
+	})
+}
+
+// receive fetches what choose wants into the store, scanned before it is taken in. The network is used outside the
+// store's lock.
+func (m *Mirror) receive(ctx context.Context, op string, choose func(*advert) ([]plumbing.Hash, error), lim packLimits) error {
+	haves, err := m.haves(op)
+	if err != nil {
+		return err
+	}
+	return receivePack(ctx, op, m.remote, m.store, func(a *advert) ([]plumbing.Hash, []plumbing.Hash, error) {
+		wants, err := choose(a)
+		return wants, haves, err
+	}, lim)
+}
+
+func receivePack(ctx context.Context, op string, r *remote, s *store,
+	choose func(*advert) (wants, haves []plumbing.Hash, err error), lim packLimits,
+) error {
+	tmp, err := os.CreateTemp(s.dir, "tmp_fetch_*")
+	if err != nil {
+		return storeFault(op, err)
+	}
+	defer os.Remove(tmp.Name()) //nolint:errcheck // swept at the next start
+	defer tmp.Close()           //nolint:errcheck // only read from here on
+	if err := r.fetch(ctx, choose, tmp, lim.pack); err != nil {
+		return packFault(op, err)
+	}
+	fi, err := tmp.Stat()
+	if err != nil || fi.Size() == 0 {
+		return storeFault(op, err)
+	}
+	if err := scanPack(tmp, fi.Size(), lim); err != nil {
+		return packFault(op, err)
+	}
+	return s.addPack(op, tmp)
+}
+
+// haves are commits that the server needn't send: the tips and the newest of their ancestors. go-git has no
+// negotiation, so they are all sent at once.
+func (m *Mirror) haves(op string) ([]plumbing.Hash, error) {
+	const perTip, most = 50, 1000
+	seen := map[plumbing.Hash]bool{}
+	err := m.store.view(op, func(st storage.Storer) error {
+		for _, tip := range m.tips {
+			c, err := object.GetCommit(st, tip)
+			for i := 0; err == nil && i < perTip && len(seen) < most && !seen[c.Hash]; i++ {
+				seen[c.Hash] = true
+				if len(c.ParentHashes) == 0 {
+					break
+				}
+				c, err = object.GetCommit(st, c.ParentHashes[0])
+			}
+			if err != nil && !errors.Is(err, plumbing.ErrObjectNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+	out := make([]plumbing.Hash, 0, len(seen))
+	for h := range seen {
+		out = append(out, h)
+	}
+	plumbing.HashesSort(out)
+	return out, err
+}
+
+func (m *Mirror) has(h plumbing.Hash) bool {
+	found := false
+	_ = m.store.view("look for commit", func(st storage.Storer) error {
+		_, err := object.GetCommit(st, h)
+		found = err == nil
+		return nil
+	})
+	return found
+}
+
+func (m *Mirror) recorded(ref plumbing.ReferenceName) plumbing.Hash {
+	var h plumbing.Hash
+	_ = m.store.view("read ref", func(st storage.Storer) error {
+		r, err := st.Reference(ref)
+		if err == nil {
+			h = r.Hash()
+		}
+		return nil
+	})
+	return h
+}
+
+// readable proves that a commit, its trees and its blobs are all there.
+func (m *Mirror) readable(op string, h plumbing.Hash) error {
+	return m.store.view(op, func(st storage.Storer) error {
+		c, err := object.GetCommit(st, h)
+		if err != nil {
+			return err
+		}
+		return wholeTree(st, c.TreeHash, map[plumbing.Hash]bool{}, 0)
+	})
+}
+
+// maxDepth of folders.
+const maxDepth = 128
+
+func wholeTree(st storage.Storer, tree plumbing.Hash, seen map[plumbing.Hash]bool, depth int) error {
+	if seen[tree] {
+		return nil
+	}
+	seen[tree] = true
+	if depth > maxDepth {
+		return fmt.Errorf("%w: folders nest deeper than %d", errLimits, maxDepth)
+	}
+	t, err := object.GetTree(st, tree)
+	if err != nil {
+		return fmt.Errorf("read tree %s: %w", tree, err)
+	}
+	for _, e := range t.Entries {
+		switch e.Mode {
+		case filemode.Dir:
+			err = wholeTree(st, e.Hash, seen, depth+1)
+		case filemode.Submodule:
+			// Its commit lies in another repository.
+		default:
+			if !seen[e.Hash] {
+				seen[e.Hash] = true
+				err = st.HasEncodedObject(e.Hash)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", clip(e.Name, 80), err)
+		}
+	}
+	return nil
+}
+
+func short(sha string) string { return sha[:min(12, len(sha))] }
