@@ -52,19 +52,27 @@ type Object struct {
 	Cluster string
 	// Pos is the place of the manifest (its first line).
 	Pos Position
-	// fields maps a field path ("spec.endpoint.address", "spec.documents[0]") to its place.
-	fields map[string]Position
+	// fields knows the place of each field ("spec.endpoint.address", "spec.documents[0]"); nil knows none.
+	fields *fieldIndex
+}
+
+// NewObject makes an object that was not read from a file (in tests, or for a cluster that is only referred to).
+// At answers pos for every field.
+func NewObject(kind, name, cluster string, pos Position) Object {
+	return Object{Kind: kind, Name: name, Cluster: cluster, Pos: pos}
 }
 
 // ID is Kind/name.
 func (o Object) ID() string { return o.Kind + "/" + o.Name }
 
-// At gives the place of a field, or of the nearest parent that is known, or of the manifest.
+// At gives the place of a field (its key, or the list item), or of the nearest parent that is known, or of the
+// manifest.
 func (o Object) At(path string) Position {
-	for p := path; p != ""; p = parentPath(p) {
-		if pos, ok := o.fields[p]; ok {
-			return pos
-		}
+	if o.fields == nil {
+		return o.Pos
+	}
+	if i := o.fields.find(path); i != root {
+		return o.fields.pos(i)
 	}
 	return o.Pos
 }
@@ -88,12 +96,28 @@ type File struct {
 	Data []byte
 	// Manifest is true where the file is YAML that holds documents of our API group.
 	Manifest bool
+	// SkipScan is true where Options.SecretScanExclude leaves the file out of the secret scan.
+	SkipScan bool
 }
 
 // Unknown is an object or a whole file that does not parse. Empty fields are not known.
 type Unknown struct {
 	Kind, Name, Cluster, File string
 }
+
+// IsUnknown tells whether such an object may stand in a manifest that could not be read, so that nothing follows
+// from its absence. Empty arguments stand for any.
+func (f *Fleet) IsUnknown(kind, cluster, name string) bool {
+	for _, u := range f.Unknown {
+		if couldBe(u.Kind, kind) && couldBe(u.Cluster, cluster) && couldBe(u.Name, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// couldBe tells whether two values may be the same; "" is not known.
+func couldBe(a, b string) bool { return a == "" || b == "" || a == b }
 
 // Cluster is a TalosCluster with all that refers to it. Where objects refer to a cluster that is not there
 // or whose manifest is broken, Spec is nil, and Object holds just the name.
@@ -205,28 +229,4 @@ func contains(list []string, s string) bool {
 		}
 	}
 	return false
-}
-
-// parentPath cuts the last step off a field path; "" at the root.
-func parentPath(p string) string {
-	if n := len(p); n > 0 && p[n-1] == ']' {
-		depth := 0
-		for i := n - 1; i >= 0; i-- {
-			switch p[i] {
-			case ']':
-				depth++
-			case '[':
-				if depth--; depth == 0 {
-					return p[:i]
-				}
-			}
-		}
-		return ""
-	}
-	for i := len(p) - 1; i >= 0; i-- {
-		if p[i] == '.' {
-			return p[:i]
-		}
-	}
-	return ""
 }

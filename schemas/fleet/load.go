@@ -1,0 +1,145 @@
+package fleet
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Options of Load. The zero value has the documented defaults.
+type Options struct {
+	// Path narrows the load to a folder. Places in problems stay relative to the repository root.
+	Path string
+	// MaxFiles bounds the number of text files read. Default 20,000.
+	MaxFiles int
+	// MaxFileSize bounds one file, in bytes. Default 1 MiB.
+	MaxFileSize int64
+	// MaxTotalSize bounds all files together, in bytes, because they are held in memory. Default 128 MiB.
+	MaxTotalSize int64
+	// MaxDepth bounds the nesting of YAML and of folders. Default 100.
+	MaxDepth int
+	// SecretScanExclude are globs (path.Match; a pattern that ends in /** takes the whole folder) of files that are
+	// marked SkipScan.
+	SecretScanExclude []string
+}
+
+// Defaults of Options.
+const (
+	DefaultMaxFiles     = 20_000
+	DefaultMaxFileSize  = 1 << 20
+	DefaultMaxTotalSize = 128 << 20
+	DefaultMaxDepth     = 100
+	// maxEntriesPerFile bounds the walk: a Git tree can name itself so often that it never ends.
+	maxEntriesPerFile = 10
+	// maxFleetNodes and maxFleetBytes bound what YAML aliases add over all files.
+	maxFleetNodes = 1_000_000
+	maxFleetBytes = 32 << 20
+)
+
+func (o Options) withDefaults() Options {
+	o.MaxFiles = cmp.Or(o.MaxFiles, DefaultMaxFiles)
+	o.MaxFileSize = cmp.Or(o.MaxFileSize, DefaultMaxFileSize)
+	o.MaxTotalSize = cmp.Or(o.MaxTotalSize, DefaultMaxTotalSize)
+	o.MaxDepth = cmp.Or(o.MaxDepth, DefaultMaxDepth)
+	o.Path = path.Clean(cmp.Or(o.Path, "."))
+	return o
+}
+
+// Load reads a fleet. Everything that is wrong with the content is a Problem (rules schema, reference, limits),
+// sorted; the error is for a file system that can't be read and for a context that is done. The files are read one
+// after the other in the order of their names, and parsed in parallel; the result does not depend on either.
+func Load(ctx context.Context, fsys fs.FS, opt Options) (*Fleet, []Problem, error) {
+	l := &loader{ctx: ctx, fsys: fsys, opt: opt.withDefaults(), fleet: &Fleet{}, files: map[string]*File{},
+		odd: map[string]fs.FileMode{}, skipped: map[string]string{}}
+	if err := l.walk(); err != nil {
+		return nil, nil, err
+	}
+	if err := l.read(); err != nil {
+		return nil, nil, err
+	}
+	if err := l.assemble(); err != nil {
+		return nil, nil, err
+	}
+	SortProblems(l.problems)
+	return l.fleet, l.problems, nil
+}
+
+// SortProblems sorts problems by place, then by what they say.
+func SortProblems(problems []Problem) {
+	slices.SortStableFunc(problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+			cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Object, b.Object),
+			cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message),
+			cmp.Compare(a.Hint, b.Hint))
+	})
+}
+
+// loader is the state of one Load.
+type loader struct {
+	ctx      context.Context
+	fsys     fs.FS
+	opt      Options
+	fleet    *Fleet
+	problems []Problem
+	// paths are the regular files under the path, sorted.
+	paths []string
+	// odd are entries that are neither file nor folder: symlinks, submodules, devices.
+	odd map[string]fs.FileMode
+	// files are the text files read, by path; skipped says why another was not.
+	files   map[string]*File
+	skipped map[string]string
+	total   int64
+	docs    []parsedDoc
+	// refs are the files that manifests name, in the order of the manifests.
+	expandedNodes, expandedBytes int
+}
+
+// limit reports a problem of rule limits.
+func (l *loader) limit(severity Severity, file, message, hint string) {
+	l.problems = append(l.problems, Problem{Rule: ruleLimits, Severity: severity, File: file, Message: message, Hint: hint})
+}
+
+// isYAML tells whether a file is read for manifests.
+func isYAML(name string) bool {
+	return strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
+}
+
+// isText tells whether the beginning of a file looks like text: no NUL, and valid UTF-8 but for a cut last character.
+func isText(head []byte) bool {
+	const sniff = 8 << 10
+	if len(head) > sniff {
+		head = head[:sniff]
+	}
+	if bytes.IndexByte(head, 0) >= 0 {
+		return false
+	}
+	for i := 0; i < utf8.UTFMax && len(head) > 0; i++ {
+		if utf8.Valid(head) {
+			return true
+		}
+		head = head[:len(head)-1]
+	}
+	return len(head) == 0
+}
+
+// excluded tells whether a file is left out of the secret scan.
+func (o Options) excluded(name string) bool {
+	for _, g := range o.SecretScanExclude {
+		if folder, ok := strings.CutSuffix(g, "/**"); ok && strings.HasPrefix(name, folder+"/") {
+			return true
+		}
+		if ok, err := path.Match(g, name); err == nil && ok {
+			return true
+		}
+	}
+	return false
+}
+
+// wrapFS names the file in an infrastructure error.
+func wrapFS(verb, name string, err error) error { return fmt.Errorf("%s %s: %w", verb, name, err) }

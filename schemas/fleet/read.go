@@ -1,0 +1,196 @@
+package fleet
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime"
+	"sync"
+)
+
+// batchFiles is how many files are parsed together; what aliases add is added up between batches, in order, so that
+// the place where the bound is hit does not depend on scheduling.
+const batchFiles = 128
+
+// read reads all files and parses those that are YAML.
+func (l *loader) read() error {
+	var pending []*File
+	var wait func() // finishes the batch that is being parsed
+	flush := func() {
+		if wait != nil {
+			wait()
+		}
+		wait = l.parseBatch(pending)
+		pending = nil
+	}
+	for _, name := range l.paths {
+		if err := l.ctx.Err(); err != nil {
+			return err
+		}
+		f, more, err := l.readListed(name)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		if f != nil && isYAML(name) {
+			pending = append(pending, f)
+		}
+		if len(pending) == batchFiles {
+			flush()
+		}
+	}
+	flush()
+	wait()
+	return l.ctx.Err()
+}
+
+// readListed reads one file that the walk found. nil is a file that is left out; more is false where a limit ends
+// the reading.
+func (l *loader) readListed(name string) (f *File, more bool, err error) {
+	data, whole, err := l.open(name)
+	if err != nil {
+		return nil, false, err
+	}
+	if !isText(data) {
+		l.skipped[name] = "is no text file"
+		return nil, true, nil
+	}
+	if !whole {
+		l.tooLarge(name)
+		return nil, true, nil
+	}
+	if len(l.files) == l.opt.MaxFiles {
+		l.stop(name, fmt.Sprintf("more than %d text files; this one and the rest are not read", l.opt.MaxFiles))
+		return nil, false, nil
+	}
+	if l.total += int64(len(data)); l.total > l.opt.MaxTotalSize {
+		l.stop(name, fmt.Sprintf("the text files are larger than %d MiB together; this one and the rest are not read", l.opt.MaxTotalSize>>20))
+		return nil, false, nil
+	}
+	return l.keep(name, data), true, nil
+}
+
+// keep adds a file to the fleet's.
+func (l *loader) keep(name string, data []byte) *File {
+	f := &File{Path: name, Data: data, SkipScan: l.opt.excluded(name)}
+	l.files[name] = f
+	return f
+}
+
+// stop reports the limit that ends the reading. What was not read is unknown.
+func (l *loader) stop(name, message string) {
+	l.limit(Error, name, message, "narrow the folder with --path, or raise the limit")
+	l.fleet.Unknown = append(l.fleet.Unknown, Unknown{})
+}
+
+// tooLarge reports a file over the size limit: YAML may hold manifests, anything else is only not scanned.
+func (l *loader) tooLarge(name string) {
+	l.skipped[name] = "is too large"
+	message := fmt.Sprintf("larger than %s; it is not read", size(l.opt.MaxFileSize))
+	if !isYAML(name) {
+		l.limit(Warning, name, message, "it is not scanned for secrets")
+		return
+	}
+	l.limit(Error, name, message, "split it, or raise the limit")
+	l.fleet.Unknown = append(l.fleet.Unknown, Unknown{File: name})
+}
+
+// size prints a number of bytes.
+func size(n int64) string {
+	if n >= 1<<20 && n%(1<<20) == 0 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// open reads a file, at most one byte more than the limit; whole is false where there is more.
+func (l *loader) open(name string) (data []byte, whole bool, err error) {
+	f, err := l.fsys.Open(name)
+	if err != nil {
+		return nil, false, wrapFS("open", name, err)
+	}
+	defer func() { _ = f.Close() }()
+	limit := l.opt.MaxFileSize
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() >= 0 && info.Size() <= limit {
+		data = make([]byte, 0, info.Size()+1)
+	}
+	buf := data
+	for r := io.LimitReader(f, limit+1); ; {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF {
+			return buf, int64(len(buf)) <= limit, nil
+		}
+		if err != nil {
+			return nil, false, wrapFS("read", name, err)
+		}
+	}
+}
+
+// parseBatch parses files in the background and gives a function that waits for them and takes what they gave, in
+// order.
+func (l *loader) parseBatch(files []*File) func() {
+	results := make([]*parsed, len(files))
+	var wg sync.WaitGroup
+	next := make(chan int, len(files))
+	for i := range files {
+		next <- i
+	}
+	close(next)
+	for range min(runtime.GOMAXPROCS(0), len(files)) {
+		wg.Go(func() {
+			for i := range next {
+				results[i] = parseFile(files[i].Path, files[i].Data, l.opt.MaxDepth)
+			}
+		})
+	}
+	return func() {
+		wg.Wait()
+		for i, r := range results {
+			l.take(files[i], r)
+		}
+	}
+}
+
+// take adds what a file gave, as long as the fleet's aliases stay within bounds.
+func (l *loader) take(f *File, r *parsed) {
+	f.Manifest = r.manifest
+	l.expandedNodes += r.expandedNodes
+	l.expandedBytes += r.expandedBytes
+	if r.expandedNodes > 0 && (l.expandedNodes > maxFleetNodes || l.expandedBytes > maxFleetBytes) {
+		l.limit(Error, f.Path, "the YAML aliases of all files together expand too far; this file is not used", "")
+		l.fleet.Unknown = append(l.fleet.Unknown, Unknown{File: f.Path})
+		return
+	}
+	l.problems = append(l.problems, r.problems...)
+	l.fleet.Unknown = append(l.fleet.Unknown, r.unknown...)
+	l.docs = append(l.docs, r.docs...)
+}
+
+// regular tells whether a path outside of the walk is a regular file that no symlink leads to; reason says why not.
+func (l *loader) regular(name string) (reason string, err error) {
+	for i := 0; i <= len(name); i++ {
+		if i < len(name) && name[i] != '/' {
+			continue
+		}
+		info, err := fs.Lstat(l.fsys, name[:i])
+		switch {
+		case isNotThere(err):
+			return "is not there", nil
+		case err != nil:
+			return "", wrapFS("read", name, err)
+		case info.Mode().Type()&^fs.ModeDir != 0:
+			return "passes through a symlink or submodule", nil
+		case i == len(name) && info.IsDir():
+			return "is a folder", nil
+		case i < len(name) && !info.IsDir():
+			return "is not there", nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// gitDir is skipped wherever it stands.
+const gitDir = ".git"
+
+var errTooManyEntries = errors.New("too many entries")
+
+// walk finds the files under the path. Nothing is followed and nothing is opened.
+func (l *loader) walk() error {
+	if l.opt.Path != "." && !fs.ValidPath(l.opt.Path) {
+		return fmt.Errorf("read folder %q: it is no path within the repository", l.opt.Path)
+	}
+	if _, err := fs.Stat(l.fsys, l.opt.Path); errors.Is(err, fs.ErrNotExist) && l.opt.Path != "." {
+		l.problems = append(l.problems, Problem{Rule: ruleReference, Severity: Error, File: l.opt.Path,
+			Message: "the folder that Ichor is to read is not in the repository", Hint: "see path in Ichor's configuration (--path)"})
+		l.fleet.Unknown = append(l.fleet.Unknown, Unknown{})
+		return nil
+	}
+	entries := 0
+	err := fs.WalkDir(l.fsys, l.opt.Path, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return wrapFS("read", name, err)
+		}
+		if err := l.ctx.Err(); err != nil {
+			return err
+		}
+		if entries++; entries > maxEntriesPerFile*l.opt.MaxFiles {
+			return errTooManyEntries
+		}
+		return l.visit(name, entry)
+	})
+	if errors.Is(err, errTooManyEntries) {
+		l.limit(Error, "", fmt.Sprintf("more than %d files and folders", maxEntriesPerFile*l.opt.MaxFiles), "narrow the folder with --path")
+		l.fleet.Unknown = append(l.fleet.Unknown, Unknown{})
+		err = nil
+	}
+	slices.Sort(l.paths)
+	return err
+}
+
+// visit takes one entry of the walk.
+func (l *loader) visit(name string, entry fs.DirEntry) error {
+	mode := entry.Type()
+	switch {
+	case name == l.opt.Path && entry.IsDir():
+		return nil
+	case entry.Name() == gitDir:
+		if entry.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	case badName(name) || !fs.ValidPath(name):
+		l.limit(Error, name, "the name holds a backslash or a control character; it is not read", "rename it")
+		if entry.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	case mode&^fs.ModeDir != 0:
+		l.odd[name] = mode
+		l.limit(Warning, name, oddName(mode)+"; it is left alone", "")
+		if entry.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	case entry.IsDir():
+		if strings.Count(name, "/") >= l.opt.MaxDepth {
+			l.limit(Error, name, fmt.Sprintf("folders are nested more than %d deep", l.opt.MaxDepth), "")
+			return fs.SkipDir
+		}
+		return nil
+	}
+	l.paths = append(l.paths, path.Clean(name))
+	return nil
+}
+
+// oddName says what an entry is that is neither file nor folder.
+func oddName(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "this is a symlink"
+	case mode&fs.ModeIrregular != 0:
+		return "this is a submodule"
+	}
+	return "this is no regular file"
+}
