@@ -1,0 +1,225 @@
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ichor.maesh.dev/ichor/schemas/fleet"
+)
+
+func immutableRule() Rule {
+	return Rule{
+		ID: "immutable",
+		Doc: "A live cluster keeps its name, its pod and service subnets, its DNS domain and its secrets bundle; a live " +
+			"machine keeps its role and its cluster.",
+		AgainstBase: true,
+		Check:       checkImmutable,
+	}
+}
+
+func checkImmutable(c *Context) []fleet.Problem {
+	if c.Base == nil {
+		return nil
+	}
+	var problems []fleet.Problem
+	for _, old := range c.Base.Clusters {
+		if old.Manifest == nil {
+			continue
+		}
+		now := c.Head.Cluster(old.Name)
+		if renamed := renamedCluster(c, old); renamed != nil {
+			problems = append(problems, problemAt(renamed.Object, "metadata.name", fmt.Sprintf(
+				"the name of a live cluster can't change: it was %s (%s on base)", old.Name, place(old.Pos))))
+			continue
+		}
+		if now != nil && now.Manifest != nil {
+			problems = append(problems, clusterChanges(old, now)...)
+		}
+		for _, m := range old.Machines {
+			problems = append(problems, machineChanges(c, m)...)
+		}
+	}
+	return problems
+}
+
+// renamedCluster finds the cluster of head that an old one lives on in under another name: the old name is gone, and
+// a new one has its endpoint or its secrets bundle. nil where there is none.
+func renamedCluster(c *Context, old *fleet.Cluster) *fleet.Cluster {
+	if now := c.Head.Cluster(old.Name); (now != nil && now.Manifest != nil) || mayBe(c.Head, old.Object) {
+		return nil
+	}
+	for _, n := range c.Head.Clusters {
+		if n.Manifest == nil {
+			continue
+		}
+		if was := c.Base.Cluster(n.Name); was != nil && was.Manifest != nil {
+			continue
+		}
+		sameSecrets := old.Secrets != nil && n.Secrets != nil && bytes.Equal(old.Secrets.Data, n.Secrets.Data)
+		if sameSecrets || slices.EqualFunc(clusterEndpointClaim(old), clusterEndpointClaim(n), sameClaim) {
+			return n
+		}
+	}
+	return nil
+}
+
+// sameClaim compares what two claims claim.
+func sameClaim(a, b claim) bool { return a.scope == b.scope && a.value == b.value }
+
+func clusterChanges(old, now *fleet.Cluster) []fleet.Problem {
+	var problems []fleet.Problem
+	changed := func(path, what, before, after string) {
+		if before != after {
+			problems = append(problems, problemAt(now.Object, path, fmt.Sprintf(
+				"%s of a live cluster can't change: from %s to %s", what, before, after)))
+		}
+	}
+	a, b := networkOf(old), networkOf(now)
+	changed("spec.network.podSubnets", "the pod subnets", subnetList(a.pods), subnetList(b.pods))
+	changed("spec.network.serviceSubnets", "the service subnets", subnetList(a.services), subnetList(b.services))
+	changed("spec.network.dnsDomain", "the DNS domain", a.domain, b.domain)
+	if old.Secrets != nil && now.Secrets != nil && !sameCiphertext(old.Secrets.Data, now.Secrets.Data) {
+		p := problemAt(now.Object, "spec.secretsRef.path",
+			"the secrets bundle of a live cluster can't change: "+now.Secrets.Path+" holds other encrypted values than "+
+				old.Secrets.Path+" on base")
+		p.Hint = "put the file back as it was; certificate authorities are rotated by a TalosOperation with rotateCA"
+		problems = append(problems, p)
+	}
+	return problems
+}
+
+func machineChanges(c *Context, old *fleet.Machine) []fleet.Problem {
+	if !isApproved(old) {
+		return nil
+	}
+	if now := successor(c, old); now != nil {
+		if now.Manifest.Spec.Role == old.Manifest.Spec.Role {
+			return nil
+		}
+		p := problemAt(now.Object, "spec.role", fmt.Sprintf("the role of a live machine can't change: from %s to %s",
+			old.Manifest.Spec.Role, now.Manifest.Spec.Role))
+		p.Hint = "remove the machine, then add it again with the other role"
+		return []fleet.Problem{p}
+	}
+	if moved := movedTo(c, old); moved != nil {
+		p := problemAt(moved.Object, "spec.clusterRef.name", fmt.Sprintf(
+			"the cluster of a live machine can't change: from %s to %s", old.Cluster, moved.Cluster))
+		p.Hint = "remove the machine from its cluster, then add it to the other"
+		return []fleet.Problem{p}
+	}
+	return nil
+}
+
+// successor finds a base machine in its cluster at head: by name, else renamed, with the same UUID. nil where it is
+// not there.
+func successor(c *Context, old *fleet.Machine) *fleet.Machine {
+	cl := c.Head.Cluster(old.Cluster)
+	if cl == nil {
+		return nil
+	}
+	if m := cl.Machine(old.Name); m != nil {
+		return m
+	}
+	return sameUUID(c, cl, old)
+}
+
+// sameUUID finds a machine of the cluster that is the old one under a name that base does not have there.
+func sameUUID(c *Context, cl *fleet.Cluster, old *fleet.Machine) *fleet.Machine {
+	uuid := canonicalUUID(old.Manifest.Spec.UUID)
+	if repeatedUUID(uuid) {
+		return nil
+	}
+	was := c.Base.Cluster(cl.Name)
+	for _, m := range cl.Machines {
+		if canonicalUUID(m.Manifest.Spec.UUID) != uuid {
+			continue
+		}
+		if was == nil || was.Machine(m.Name) == nil {
+			return m
+		}
+	}
+	return nil
+}
+
+// movedTo finds a base machine in another cluster of head: a machine that base does not have there, and with the same
+// UUID, or the same name and endpoint. nil where it was not moved.
+func movedTo(c *Context, old *fleet.Machine) *fleet.Machine {
+	for _, cl := range c.Head.Clusters {
+		if cl.Name == old.Cluster {
+			continue
+		}
+		if m := sameUUID(c, cl, old); m != nil {
+			return m
+		}
+		was := c.Base.Cluster(cl.Name)
+		m := cl.Machine(old.Name)
+		if m == nil || (was != nil && was.Machine(m.Name) != nil) {
+			continue
+		}
+		if canonicalEndpoint(m.Manifest.Spec.Endpoint) == canonicalEndpoint(old.Manifest.Spec.Endpoint) {
+			return m
+		}
+	}
+	return nil
+}
+
+// network of a cluster, with the documented defaults where a range is not declared.
+type network struct {
+	pods, services []netip.Prefix
+	domain         string
+}
+
+func networkOf(c *fleet.Cluster) network {
+	n := network{domain: "cluster.local"}
+	pods, services := []string{"10.244.0.0/16"}, []string{"10.96.0.0/12"}
+	if c.Manifest != nil {
+		s := c.Manifest.Spec.Network
+		if len(s.PodSubnets) > 0 {
+			pods = s.PodSubnets
+		}
+		if len(s.ServiceSubnets) > 0 {
+			services = s.ServiceSubnets
+		}
+		if s.DNSDomain != "" {
+			n.domain = strings.ToLower(strings.Trim(s.DNSDomain, "."))
+		}
+	}
+	n.pods, n.services = prefixes(pods), prefixes(services)
+	return n
+}
+
+// prefixes parses CIDRs; what is none is left out (the schema rule speaks about it).
+func prefixes(list []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+func subnetList(list []netip.Prefix) string {
+	out := make([]string, len(list))
+	for i, p := range list {
+		out[i] = p.String()
+	}
+	return "[" + strings.Join(out, ", ") + "]"
+}
+
+// sameCiphertext compares two SOPS files without their metadata: a new recipient changes that alone and leaves every
+// encrypted value as it is. Files without metadata are compared as they are.
+func sameCiphertext(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, errA := sealedLeaves(a)
+	y, errB := sealedLeaves(b)
+	if errA != nil || errB != nil || len(x) == 0 {
+		return false
+	}
+	return slices.Equal(x, y)
+}

@@ -1,0 +1,79 @@
+// Package rules holds the rules that a commit is checked by (SPEC section 2), one rule a file. A rule is a pure
+// function of what the Context holds; it reads no network, opens no secret and touches no node.
+package rules
+
+import (
+	"context"
+	"slices"
+
+	"ichor.maesh.dev/ichor/schemas/fleet"
+)
+
+// Rule is one rule. Check gives its problems in any order (Run sorts); Rule and, where it is not set, Severity
+// (error) are filled in by Run.
+type Rule struct {
+	// ID as reports, tests and docs use it.
+	ID string
+	// Doc is one sentence: what the rule holds a commit to.
+	Doc string
+	// AgainstBase: the rule compares with base, so that base alone can't break it.
+	AgainstBase bool
+	// OnBase: the rule sets Problem.OnBase itself, because it knows better than the comparison of messages.
+	OnBase bool
+	Check  func(*Context) []fleet.Problem
+}
+
+// Identifiers of the rules that the loader reports; they have no Check here.
+const (
+	Schema    = "schema"
+	Reference = "reference"
+	Limits    = "limits"
+)
+
+// All lists every rule in the order in which they run. A new rule is a new file and one line here. Still to come:
+// contract, network-overlap, endpoint, cni, discovery, versions, disruptive, sops, policy, running-version.
+func All() []Rule {
+	return []Rule{
+		uniqueRule(),
+		immutableRule(),
+		countRule(),
+		deleteRule(),
+		plaintextSecretRule(),
+		backupInClusterRule(),
+		renderRule(),
+		suspiciousPatchRule(),
+	}
+}
+
+// Context is what a rule may look at.
+type Context struct {
+	// Ctx bounds the check.
+	Ctx context.Context
+	// Head is the commit that is checked, Base what it is compared with (nil when there is none). "Live" means that
+	// Base has it.
+	Head, Base *fleet.Fleet
+	// HeadRenders and BaseRenders make renders when they are asked for. BaseRenders is nil when there is no base.
+	HeadRenders, BaseRenders Renders
+	// Resolve looks a name up; nil never does. What it finds is at most a warning.
+	Resolve func(ctx context.Context, host string) ([]string, error)
+	// Removed tells whether a machine is known to have left its cluster already; nil where nobody knows.
+	Removed func(cluster, machine string) bool
+}
+
+// Run runs one rule and puts its problems in order.
+func (r Rule) Run(c *Context) []fleet.Problem {
+	problems := r.Check(c)
+	for i := range problems {
+		problems[i].Rule = r.ID
+		if problems[i].Severity == "" {
+			problems[i].Severity = fleet.Error
+		}
+	}
+	Sort(problems)
+	return problems
+}
+
+// Sort orders problems by place, then by everything else that is shown, so that the same problems are the same bytes.
+func Sort(problems []fleet.Problem) {
+	slices.SortStableFunc(problems, compareProblems)
+}

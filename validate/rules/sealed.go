@@ -1,0 +1,77 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// sopsKey holds a SOPS file's metadata.
+const sopsKey = "sops"
+
+// sealedLeaves lists every leaf of a SOPS-encrypted YAML file but its metadata, as "document path=value", sorted.
+func sealedLeaves(data []byte) ([]string, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var out []string
+	for i := 0; ; i++ {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("parse encrypted file: %w", err)
+		}
+		walkLeaves(&doc, "", 0, func(path string, n *yaml.Node) {
+			out = append(out, fmt.Sprintf("%d %s=%s", i, path, n.Value))
+		})
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// maxWalk bounds the depth of a walk; an alias that refers to itself would never end.
+const maxWalk = 100
+
+// walkLeaves calls f for every scalar, with its dotted path. The SOPS metadata at the root is left out; aliases are
+// not followed (what they stand for is walked where it is written).
+func walkLeaves(n *yaml.Node, path string, depth int, f func(path string, n *yaml.Node)) {
+	if depth > maxWalk {
+		return
+	}
+	switch n.Kind {
+	case yaml.DocumentNode:
+		for _, c := range n.Content {
+			walkLeaves(c, path, depth+1, f)
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i].Value
+			if path == "" && key == sopsKey {
+				continue
+			}
+			walkLeaves(n.Content[i+1], joinPath(path, key), depth+1, f)
+		}
+	case yaml.SequenceNode:
+		for i, c := range n.Content {
+			walkLeaves(c, fmt.Sprintf("%s[%d]", path, i), depth+1, f)
+		}
+	case yaml.ScalarNode:
+		f(path, n)
+	}
+}
+
+// joinPath adds a key to a dotted path; a key that holds a dot goes into brackets.
+func joinPath(path, key string) string {
+	if bytes.ContainsAny([]byte(key), `.[]"`) {
+		return fmt.Sprintf("%s[%q]", path, key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

@@ -1,0 +1,176 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxTreeNodes bounds the walk of one file: aliases may stand for the same nodes over and over.
+const maxTreeNodes = 200_000
+
+// scanTree finds secret fields in a file that is YAML or JSON. What does not parse gives nothing: scanLines and
+// scanText see it too.
+func scanTree(data []byte, talos bool) []finding {
+	w := &treeWalk{seen: map[[2]int]bool{}}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc yaml.Node
+		if err := dec.Decode(&doc); err != nil {
+			return w.found
+		}
+		for _, root := range doc.Content {
+			w.node(root, nil, "", talos || isTalosDocument(root), 0)
+		}
+	}
+}
+
+// isTalosDocument tells whether a document's root is a machine configuration, a Talos document or a secrets bundle.
+func isTalosDocument(n *yaml.Node) bool {
+	if scalar(n, "version") == "v1alpha1" || scalar(n, "apiVersion") == "v1alpha1" {
+		return true
+	}
+	return child(n, "trustdinfo") != nil || (child(n, "certs") != nil && child(n, "secrets") != nil)
+}
+
+// child finds a key of a mapping whatever its case, nil where there is none.
+func child(n *yaml.Node, key string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if strings.EqualFold(n.Content[i].Value, key) {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func scalar(n *yaml.Node, key string) string {
+	if c := child(n, key); c != nil && c.Kind == yaml.ScalarNode {
+		return c.Value
+	}
+	return ""
+}
+
+type treeWalk struct {
+	found []finding
+	nodes int
+	// seen holds line and column of what was found: an alias may lead to the same value again.
+	seen map[[2]int]bool
+}
+
+// node walks one node. keys are the lower-case keys that lead to it, path the same for people.
+func (w *treeWalk) node(n *yaml.Node, keys []string, path string, talos bool, depth int) {
+	w.nodes++
+	if depth > maxWalk || w.nodes > maxTreeNodes {
+		return
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		if n.Alias.Kind == yaml.ScalarNode {
+			w.scalar(n.Alias, n, keys, path, talos)
+			return
+		}
+		w.node(n.Alias, keys, path, talos, depth+1)
+	case yaml.MappingNode:
+		w.mapping(n, keys, path, talos, depth)
+	case yaml.SequenceNode:
+		for i, c := range n.Content {
+			w.node(c, keys, path+"["+strconv.Itoa(i)+"]", talos, depth+1)
+		}
+	case yaml.ScalarNode:
+		w.scalar(n, n, keys, path, talos)
+	}
+}
+
+func (w *treeWalk) mapping(n *yaml.Node, keys []string, path string, talos bool, depth int) {
+	if kind := scalar(n, "kind"); kind != "" {
+		switch kind {
+		case "Secret", "SecretList":
+			w.kubernetesSecret(n, path)
+		case "TalosConfigPatch":
+			talos = true
+		}
+		keys = []string{"kind:" + strings.ToLower(kind)}
+	}
+	w.jsonPatch(n, path, depth)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i].Value
+		if path == "" && key == sopsKey {
+			continue
+		}
+		next := append(slices.Clip(keys), strings.ToLower(key))
+		w.node(n.Content[i+1], next, joinPath(path, key), talos, depth+1)
+	}
+}
+
+// jsonPatch walks the value of an RFC 6902 operation as if it stood where its path says.
+func (w *treeWalk) jsonPatch(n *yaml.Node, path string, depth int) {
+	pointer, value := scalar(n, "path"), child(n, "value")
+	if value == nil || !strings.HasPrefix(pointer, "/") {
+		return
+	}
+	var keys []string
+	for _, k := range strings.Split(pointer[1:], "/") {
+		if _, err := strconv.Atoi(k); err != nil && k != "-" {
+			k = strings.NewReplacer("~1", "/", "~0", "~").Replace(k)
+			keys = append(keys, strings.ToLower(k))
+		}
+	}
+	w.node(value, keys, joinPath(path, "value"), true, depth+1)
+}
+
+// scalar judges one value; at is where it is used.
+func (w *treeWalk) scalar(n, at *yaml.Node, keys []string, path string, talos bool) {
+	if placeholder(n.Value) {
+		return
+	}
+	if f, ok := secretFieldAt(keys, n.Value, talos); ok {
+		w.add(f.what, n.Value, at, path)
+		return
+	}
+	if strings.Contains(n.Value, "jointoken=") {
+		u, err := url.Parse(n.Value)
+		if err == nil && !placeholder(u.Query().Get("jointoken")) {
+			w.add("a SideroLink token", n.Value, at, path)
+		}
+	}
+}
+
+// kubernetesSecret looks into the base64 of a Secret's data.
+func (w *treeWalk) kubernetesSecret(n *yaml.Node, path string) {
+	data := child(n, "data")
+	if data == nil || data.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(data.Content); i += 2 {
+		v := data.Content[i+1]
+		if v.Kind != yaml.ScalarNode || placeholder(v.Value) {
+			continue
+		}
+		field := joinPath(joinPath(path, "data"), data.Content[i].Value)
+		if keyInBase64(v.Value) {
+			w.add("a private key in the base64 of a Kubernetes Secret", v.Value, v, field)
+			continue
+		}
+		plain, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(v.Value), ""))
+		if err == nil && len(scanFile(plain, false)) > 0 {
+			w.add("a secret in the base64 of a Kubernetes Secret", v.Value, v, field)
+		}
+	}
+}
+
+func (w *treeWalk) add(what, value string, at *yaml.Node, path string) {
+	where := [2]int{at.Line, at.Column}
+	if w.seen[where] {
+		return
+	}
+	w.seen[where] = true
+	w.found = append(w.found, finding{what: what, path: path, line: at.Line, column: at.Column, digest: digestOf(value)})
+}
