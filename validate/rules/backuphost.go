@@ -100,10 +100,29 @@ func hostAddrs(host string) []netip.Addr {
 		}
 		return []netip.Addr{a}
 	}
+	var out []netip.Addr
 	if a, ok := inetAton(host); ok {
-		return []netip.Addr{a}
+		out = append(out, a)
 	}
-	return nil
+	if a, ok := zeroPadded(host); ok {
+		out = append(out, a)
+	}
+	return out
+}
+
+// zeroPadded reads 010.096.000.001 as people mean it; resolvers read such parts as octal, or not at all.
+func zeroPadded(host string) (netip.Addr, bool) {
+	parts := strings.Split(host, ".")
+	if len(parts) != 4 {
+		return netip.Addr{}, false
+	}
+	for i, p := range parts {
+		if parts[i] = strings.TrimLeft(p, "0"); parts[i] == "" && p != "" {
+			parts[i] = "0"
+		}
+	}
+	a, err := netip.ParseAddr(strings.Join(parts, "."))
+	return a, err == nil
 }
 
 var (
