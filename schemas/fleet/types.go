@@ -4,6 +4,8 @@
 package fleet
 
 import (
+	"fmt"
+
 	"ichor.maesh.dev/ichor/schemas/v1alpha1"
 )
 
@@ -229,4 +231,15 @@ func contains(list []string, s string) bool {
 		}
 	}
 	return false
+}
+
+// String gives file:line:column, without what is not known.
+func (p Position) String() string {
+	switch {
+	case p.Line == 0:
+		return p.File
+	case p.Column == 0:
+		return fmt.Sprintf("%s:%d", p.File, p.Line)
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }

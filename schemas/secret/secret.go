@@ -12,19 +12,27 @@ const Redacted = "[redacted]"
 
 // Bytes is secret material. The zero value is an empty secret. Reveal is the only way to it, so that a
 // search for Reveal finds every use.
-type Bytes struct{ b []byte }
+//
+// The material is held behind a pointer: for the verb %p package fmt asks no Formatter and prints the fields
+// themselves, and of a pointer it prints the address alone.
+type Bytes struct{ p *[]byte }
 
 // New takes the bytes over; the caller must not change them afterwards.
-func New(b []byte) Bytes { return Bytes{b: b} }
+func New(b []byte) Bytes { return Bytes{p: &b} }
 
 // FromString copies s.
-func FromString(s string) Bytes { return Bytes{b: []byte(s)} }
+func FromString(s string) Bytes { return New([]byte(s)) }
 
 // Reveal gives the material itself. It must not reach an output.
-func (s Bytes) Reveal() []byte { return s.b }
+func (s Bytes) Reveal() []byte {
+	if s.p == nil {
+		return nil
+	}
+	return *s.p
+}
 
 // Empty tells whether there is any material.
-func (s Bytes) Empty() bool { return len(s.b) == 0 }
+func (s Bytes) Empty() bool { return len(s.Reveal()) == 0 }
 
 // String gives the marker.
 func (s Bytes) String() string { return Redacted }
