@@ -1,0 +1,113 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"ichor.maesh.dev/ichor/schemas/state"
+)
+
+// Take makes this process the holder, with the next epoch. It loads first. From another holder it takes only where
+// that one released it, is a dead process of this very state folder (whose lock is ours), was not heard of for
+// Options.Takeover, or where Options.TakeOver says so. Errors: ErrHeld, ErrUnknown, ErrRefused, ErrFenced (another was
+// faster), what the Store returns.
+func (j *Journal) Take(ctx context.Context, now time.Time) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.load(ctx, now); err != nil {
+		return err
+	}
+	switch j.status.State {
+	case Unknown:
+		return fmt.Errorf("%w: %s", ErrUnknown, j.status.Message)
+	case Refused:
+		return fmt.Errorf("%w: %s", ErrRefused, j.status.Message)
+	}
+	if j.status.Mine && !j.restore {
+		return nil
+	}
+	if err := j.mayTake(now); err != nil {
+		return err
+	}
+	next := clone(j.inv)
+	if next == nil {
+		next = &state.Inventory{}
+	}
+	return j.become(ctx, now, next)
+}
+
+func (j *Journal) mayTake(now time.Time) error {
+	if j.inv == nil || j.inv.Holder.ID == "" || j.inv.Holder.ID == j.id || j.opt.TakeOver {
+		return nil
+	}
+	ours, err := j.heldByFolder()
+	if err != nil {
+		return err
+	}
+	if slices.Contains(ours, j.inv.Holder.ID) {
+		return nil
+	}
+	if waited := now.Sub(j.since); waited < j.opt.Takeover {
+		j.status.Message = fmt.Sprintf("held by %s; this Ichor takes over when that one was not heard of for %s", describe(j.inv.Holder), j.opt.Takeover)
+		return fmt.Errorf("%w: %s", ErrHeld, describe(j.inv.Holder))
+	}
+	return nil
+}
+
+// become writes next with this process as the holder. The ID goes into the state folder before the push: a process
+// that dies in between must be known as ours when the folder is used again.
+func (j *Journal) become(ctx context.Context, now time.Time, next *state.Inventory) error {
+	ours, err := j.heldByFolder()
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(ours, j.id) {
+		ours = append(ours, j.id)
+		ours = ours[max(0, len(ours)-heldBefore):]
+		if err := j.dir.write(holderFile, []byte(strings.Join(ours, "\n")+"\n")); err != nil {
+			return err
+		}
+	}
+	next.Holder = state.Holder{ID: j.id, Instance: j.opt.Instance, Epoch: j.epoch + 1, Since: now.UTC().Truncate(time.Second)}
+	if j.opt.RepositoryID != "" {
+		next.RepositoryID = j.opt.RepositoryID
+	}
+	err = j.push(ctx, now, next)
+	if errors.Is(err, ErrUnsettled) {
+		// Someone else wrote since Load; it decides anew at the next pass.
+		return fmt.Errorf("take the inventory: %w", err)
+	}
+	return err
+}
+
+// Release says on the branch that nobody holds the inventory, so that the next Ichor need not wait.
+func (j *Journal) Release(ctx context.Context, now time.Time) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.update(ctx, now, func(inv *state.Inventory) error {
+		inv.Holder.ID = ""
+		return nil
+	})
+}
+
+// Acknowledge begins a new inventory where the old one is unknown: a person said so by a commit. Operations present at
+// that head never run, and every cluster has to be adopted again. Errors: ErrKnown, ErrRefused, what the Store returns.
+func (j *Journal) Acknowledge(ctx context.Context, now time.Time, head string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.load(ctx, now); err != nil {
+		return err
+	}
+	switch j.status.State {
+	case Refused:
+		return fmt.Errorf("%w: %s", ErrRefused, j.status.Message)
+	case Unknown:
+	default:
+		return ErrKnown
+	}
+	return j.become(ctx, now, &state.Inventory{UnknownAt: head})
+}
