@@ -11,15 +11,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"net"
 	"net/http"
 	"strings"
 	"syscall"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	"golang.org/x/crypto/ssh/knownhosts"
@@ -246,19 +242,6 @@ func storeFault(op string, err error) error {
 		}
 	}
 	return failAs(op, ClassCorrupt, err)
-}
-
-// packFault gives a pack that came from the server its class: a cut one is the network's fault.
-func packFault(op string, err error) error {
-	var ne net.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &ne), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF),
-		errors.Is(err, fs.ErrClosed), errors.Is(err, packfile.ErrEmptyPackfile):
-		return failAs(op, ClassTransient, err)
-	}
-	return fail(op, err)
 }
 
 // clip shortens server text for messages: one line, n runes.

@@ -433,14 +433,14 @@ func receivePack(ctx context.Context, op string, r *remote, s *store,
 	defer os.Remove(tmp.Name()) //nolint:errcheck // swept at the next start
 	defer tmp.Close()           //nolint:errcheck // only read from here on
 	if err := r.fetch(ctx, choose, tmp, lim.pack); err != nil {
-		return packFault(op, err)
+		return fail(op, err)
 	}
 	fi, err := tmp.Stat()
 	if err != nil || fi.Size() == 0 {
 		return storeFault(op, err)
 	}
 	if err := scanPack(tmp, fi.Size(), lim); err != nil {
-		return packFault(op, err)
+		return fail(op, err)
 	}
 	return s.addPack(op, tmp)
 }

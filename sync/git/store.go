@@ -47,7 +47,10 @@ func openStore(dir string, packs int) (*store, error) {
 	if err := s.sweep(); err != nil {
 		return nil, failAs(opf("sweep Git store %s", dir), ClassTransient, err)
 	}
-	if err := s.open(); err == nil {
+	s.mu.Lock()
+	err := s.open()
+	s.mu.Unlock()
+	if err == nil {
 		return s, nil
 	}
 	if err := s.reset(); err != nil {
@@ -72,11 +75,9 @@ func (s *store) sweep() error {
 	return nil
 }
 
-// open opens the storage and reads its refs and pack indexes once, which finds most damage.
+// open opens the storage and reads its refs and pack indexes once, which finds most damage. The lock is held.
 func (s *store) open() (err error) {
 	defer guard(&err)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	st := filesystem.NewStorageWithOptions(osfs.New(s.dir, osfs.WithBoundOS()), cache.NewObjectLRU(cacheBytes),
 		filesystem.Options{KeepDescriptors: true})
 	if _, err := os.Stat(filepath.Join(s.dir, "HEAD")); errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +120,9 @@ func initBare(st *filesystem.Storage) error {
 
 // reset throws the store away and makes an empty one.
 func (s *store) reset() error {
-	s.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop()
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
@@ -135,6 +138,11 @@ func (s *store) reset() error {
 func (s *store) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.drop()
+}
+
+// drop closes the storage. The lock is held.
+func (s *store) drop() {
 	if c, ok := s.st.(io.Closer); ok {
 		_ = c.Close()
 	}
@@ -236,54 +244,59 @@ func (s *store) size() (int64, error) {
 }
 
 // consolidate joins all packs but the largest into one when there are too many: one pack comes with each fetch.
-// go-git's own repack walks into submodules and fails there (facts 3.1).
+// go-git's own repack walks into submodules and fails there (facts 3.1). Readers wait meanwhile.
 func (s *store) consolidate() error {
-	small, err := s.smallPacks()
-	if err != nil || small == nil {
-		return err
-	}
 	op := opf("repack Git store %s", s.dir)
-	before := 0
-	err = s.view(op, func(st storage.Storer) error {
-		before = len(s.known)
-		hashes, err := packHashes(small)
+	return s.view(op, func(st storage.Storer) error {
+		small := s.smallPacks()
+		if small == nil {
+			return nil
+		}
+		before := len(s.known)
+		if err := joinPacks(st, small); err != nil {
+			return err
+		}
+		after, err := s.listPacks()
 		if err != nil {
 			return err
 		}
-		w, err := st.(*filesystem.Storage).PackfileWriter()
-		if err != nil {
-			return err
+		s.drop()
+		if len(after) > before { // else the joined pack is one of the old ones: leave them
+			if err := removePacks(small); err != nil {
+				return err
+			}
 		}
-		return errors.Join(writePack(w, st, hashes), w.Close())
+		return s.open()
 	})
+}
+
+func joinPacks(st storage.Storer, small []string) error {
+	hashes, err := packHashes(small)
 	if err != nil {
 		return err
 	}
-	s.close()
-	after, err := s.listPacks()
+	w, err := st.(*filesystem.Storage).PackfileWriter()
 	if err != nil {
-		return storeFault(op, err)
+		return err
 	}
-	if len(after) <= before {
-		// Nothing new was written: the joined pack is one of the old ones. Leave them.
-		return storeFault(op, s.open())
-	}
-	for _, idx := range small {
-		pack := strings.TrimSuffix(idx, ".idx") + ".pack"
-		// The pack first: an index without its pack would promise objects that are gone.
-		for _, f := range []string{pack, idx} {
+	return errors.Join(writePack(w, st, hashes), w.Close())
+}
+
+// removePacks deletes packs, each before its index: an index without its pack is ignored, a pack without its index
+// is an error.
+func removePacks(indexes []string) error {
+	for _, idx := range indexes {
+		for _, f := range []string{strings.TrimSuffix(idx, ".idx") + ".pack", idx} {
 			if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return storeFault(op, err)
+				return err
 			}
 		}
 	}
-	return storeFault(op, s.open())
+	return nil
 }
 
-// smallPacks gives the index files of all packs but the largest, nil when there are few.
-func (s *store) smallPacks() ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// smallPacks gives the index files of all packs but the largest, nil when there are few. The lock is held.
+func (s *store) smallPacks() []string {
 	type pack struct {
 		idx  string
 		size int64
@@ -295,7 +308,7 @@ func (s *store) smallPacks() ([]string, error) {
 		}
 	}
 	if len(packs) < s.packs {
-		return nil, nil
+		return nil
 	}
 	sort.Slice(packs, func(i, j int) bool {
 		if packs[i].size != packs[j].size {
@@ -307,7 +320,7 @@ func (s *store) smallPacks() ([]string, error) {
 	for _, p := range packs[:len(packs)-1] {
 		out = append(out, p.idx)
 	}
-	return out, nil
+	return out
 }
 
 // packHashes lists what the indexes have, each object once, sorted.
