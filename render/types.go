@@ -26,6 +26,8 @@ type Input struct {
 	Values bundle.Values
 	// Machines limits the render to these names; nil renders all that are not rejected.
 	Machines []string
+	// WithoutConfig leaves Result.Config empty: a check of thousands of machines needs the masked form alone.
+	WithoutConfig bool
 }
 
 // Result of one machine.

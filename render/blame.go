@@ -1,0 +1,266 @@
+package render
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/config/config"
+	"go.yaml.in/yaml/v3"
+
+	"ichor.maesh.dev/ichor/render/bundle"
+	"ichor.maesh.dev/ichor/schemas/fleet"
+)
+
+// withheld stands for a text of Talos that may quote a secret.
+const withheld = "the render fails with the real values; Talos's text is withheld, for it may quote them"
+
+// check is Talos's validation and what it lets pass though it should not.
+func check(docs []config.Document) error {
+	_, err := validate(docs)
+	if err != nil {
+		return err
+	}
+	return emptySecret(docs)
+}
+
+// blame finds the patch that broke a render: the last of the shortest run of patches, in order, with which it fails.
+// A complaint that a later patch settles is not what broke it, so a run counts where it shares a complaint with the
+// whole. unchecked is true where only stand-ins of encrypted values failed; then the error is a warning.
+func (j *job) blame(m *fleet.Machine, id identity, entries []*entry, v variant, run outcome) (*Error, bool) {
+	guilty, err := j.guilty(m, id, entries, v, run)
+	e := &Error{Pos: m.Pos, Talos: err.Error()}
+	if guilty >= 0 {
+		g := entries[guilty]
+		e.Patch, e.Entry, e.Pos = g.patch, g.index, g.src.Pos
+		if g.src.Sops == nil && g.patch.Manifest.Spec.Path != "" {
+			e.Pos = placeInFile(g.src, err.Error())
+		}
+	}
+	e.Hint = j.hint(e, m, id, entries, guilty)
+	if v == first {
+		if leaves := j.unchecked(m, id, entries, run); leaves != "" {
+			e.Talos = "not checked: encrypted (" + leaves + "): " + e.Talos
+			e.Hint = ""
+			return e, true
+		}
+	}
+	if j.real && !j.publicText(m, id, entries, err) {
+		e.Talos, e.Hint = withheld, "check the encrypted values and the secrets bundle"
+	}
+	return e, false
+}
+
+// guilty gives the number of the entry that broke the render, -1 where none did, and the error to quote.
+func (j *job) guilty(m *fleet.Machine, id identity, entries []*entry, v variant, run outcome) (int, error) {
+	docs, err := j.base(m, id)
+	if err != nil {
+		return -1, err
+	}
+	last := len(entries)
+	if run.failed >= 0 {
+		last = run.failed
+	}
+	runs := make([]error, 0, last+1)
+	runs = append(runs, check(docs))
+	for _, e := range entries[:last] {
+		if docs, _, err = apply(docs, e.loaded[v].patch); err != nil {
+			return -1, err
+		}
+		runs = append(runs, check(docs))
+	}
+	whole := runs[last]
+	if whole == nil {
+		return run.failed, run.err
+	}
+	for k, err := range runs {
+		if share(err, whole) {
+			return k - 1, whole
+		}
+	}
+	return last - 1, whole
+}
+
+// share tells whether two errors of Talos have a complaint in common.
+func share(a, b error) bool {
+	for _, line := range complaints(a) {
+		if slices.Contains(complaints(b), line) {
+			return true
+		}
+	}
+	return false
+}
+
+// unchecked names the encrypted values whose stand-ins alone make the render fail, "" where it fails without
+// them too.
+func (j *job) unchecked(m *fleet.Machine, id identity, entries []*entry, run outcome) string {
+	var leaves []*cipherLeaf
+	for _, e := range entries {
+		leaves = append(leaves, e.secret...)
+	}
+	if len(leaves) == 0 {
+		return ""
+	}
+	without := j.run(m, id, entries, stripped)
+	if without.err == nil && without.docs != nil {
+		without.err = emptySecret(without.docs)
+	}
+	if without.err != nil && (share(run.err, without.err) || without.docs == nil) {
+		return ""
+	}
+	return sortedNames(leaves)
+}
+
+// publicText tells whether a check, which knows no secret, meets the same text.
+func (j *job) publicText(m *fleet.Machine, id identity, entries []*entry, err error) bool {
+	var cipher []byte
+	if j.in.Cluster.Secrets != nil {
+		cipher = j.in.Cluster.Secrets.Data
+	}
+	b, berr := bundle.StandIn(j.in.Cluster.Name, cipher)
+	if berr != nil {
+		return false
+	}
+	public := *j
+	public.in.Bundle, public.in.Values, public.real = b, nil, false
+	run := public.run(m, id, entries, first)
+	if run.err == nil && run.docs != nil {
+		run.err = emptySecret(run.docs)
+	}
+	if run.err == nil {
+		return false
+	}
+	_, same := public.guilty(m, id, entries, first, run)
+	return same != nil && same.Error() == err.Error()
+}
+
+// at gives a copy with the place of the machine's manifest, where no patch is guilty.
+func (e *Error) at(pos fleet.Position) *Error {
+	if e == nil {
+		return nil
+	}
+	c := *e
+	if c.Patch == nil {
+		c.Pos = pos
+	}
+	return &c
+}
+
+var (
+	lineInText  = regexp.MustCompile(`\(line (\d+)\)|at line (\d+)|\bline (\d+)\b|\bL(\d+)\.C\d+`)
+	unknownKeys = regexp.MustCompile(`(?s)unknown keys found during decoding:\n(.*)`)
+)
+
+// placeInFile finds the line of a patch file that Talos's text names, or that of the unknown key in it.
+func placeInFile(src *fleet.PatchEntry, text string) fleet.Position {
+	pos := src.Pos
+	line := 0
+	if m := lineInText.FindStringSubmatch(text); m != nil {
+		line, _ = strconv.Atoi(m[1] + m[2] + m[3] + m[4])
+	}
+	if m := unknownKeys.FindStringSubmatch(text); m != nil {
+		if n := lineOfKey(src.Raw, line, m[1]); n > 0 {
+			line = n
+		}
+	}
+	if line > 0 {
+		pos.Line, pos.Column = max(src.Pos.Line, 1)+line-1, 0
+	}
+	return pos
+}
+
+// lineOfKey finds the first of Talos's list of unknown keys (a YAML tree of them) in the document that begins at a
+// line.
+func lineOfKey(raw []byte, begin int, list string) int {
+	var tree yaml.Node
+	if yaml.Unmarshal([]byte(list), &tree) != nil || len(tree.Content) == 0 {
+		return 0
+	}
+	docs, err := yamlDocs(raw)
+	if err != nil {
+		return 0
+	}
+	for _, d := range docs {
+		if at := d.Content[0]; at.Line >= begin {
+			return findKey(at, tree.Content[0])
+		}
+	}
+	return 0
+}
+
+// findKey follows the first branch of tree through n as far as it goes.
+func findKey(n, tree *yaml.Node) int {
+	if n.Kind != yaml.MappingNode || tree.Kind != yaml.MappingNode || len(tree.Content) < 2 {
+		return 0
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value != tree.Content[0].Value {
+			continue
+		}
+		if deeper := findKey(n.Content[i+1], tree.Content[1]); deeper > 0 {
+			return deeper
+		}
+		return n.Content[i].Line
+	}
+	return 0
+}
+
+// errJSONPatch is Talos's text for a JSON patch on more than one document.
+const errJSONPatch = "JSON6902 patches are not supported"
+
+// hint says what to do about errors that people often meet.
+func (j *job) hint(e *Error, m *fleet.Machine, id identity, entries []*entry, guilty int) string {
+	text := e.Talos
+	switch {
+	case strings.Contains(text, errEmptyEntry.Error()):
+		return "write the fields that it is to change, or take it out"
+	case strings.Contains(text, errJSONPatch):
+		return j.jsonHint(m, id, entries, guilty)
+	case strings.Contains(text, "static hostname is already set"), strings.Contains(text, "stable hostname is already set"):
+		return "set spec.hostname of the TalosMachine instead; without it the node names itself"
+	case strings.Contains(text, "etcd encryption config is required"), strings.Contains(text, "secret of an encryption key is empty"):
+		if s := j.in.Bundle.Secrets().Secrets; s != nil && s.SecretboxEncryptionSecret == "" {
+			return "the secrets bundle has no secrets.secretboxencryptionsecret, which this contract renders; " +
+				"a cluster that still uses secrets.aescbcencryptionsecret sets it in a patch, encrypted"
+		}
+	case strings.Contains(text, "either install disk or diskSelector"):
+		return "set spec.install.disk or spec.install.diskSelector of the TalosCluster or TalosMachine"
+	case strings.Contains(text, "unknown keys found"):
+		return "Talos does not know this key: check its spelling and its place"
+	case strings.Contains(text, "not registered"):
+		return "Talos does not know this kind of document: check its kind and apiVersion; it may be newer than this Ichor"
+	case strings.Contains(text, "missing kind"):
+		return "begin with machine: or cluster:, or give apiVersion and kind of a document"
+	}
+	for _, r := range replacedBy {
+		if strings.Contains(text, r.text) {
+			return "contract " + j.contract.String() + " sets this in a document of kind " + r.kind +
+				": patch that one instead, or stay on contract v" + r.until
+		}
+	}
+	return ""
+}
+
+// replacedBy lists the documents that replace a part of the v1alpha1 document, by Talos's conflict text (each
+// document's V1Alpha1ConflictValidate in the machinery library), with the last contract that renders the old form.
+var replacedBy = []struct{ text, kind, until string }{
+	{"kube-apiserver config is already set", "KubeAPIServerConfig", "1.13"},
+	{"kube-controller-manager config is already set", "KubeControllerManagerConfig", "1.13"},
+	{"kube-scheduler config is already set", "KubeSchedulerConfig", "1.13"},
+	{"kube-proxy config is already set", "KubeProxyConfig", "1.13"},
+	{"kube-apiserver API port is already set", "KubeAPIServerConfig", "1.13"},
+	{"etcd encryption config is already set", "KubeEtcdEncryptionConfig", "1.13"},
+	{"admission control plugin config is already set", "KubeAdmissionControlConfig or KubeAuthorizerConfig", "1.13"},
+	{"audit policy config is already set", "KubeAuditPolicyConfig", "1.13"},
+	{"discovery service is already configured", "DiscoveryServiceConfig", "1.13"},
+	{".machine.features.hostDNS is already set", "ResolverConfig", "1.13"},
+	{".machine.network.nameservers is already set", "ResolverConfig", "1.13"},
+	{".machine.network.searchDomains is already set", "ResolverConfig", "1.13"},
+	{".machine.network.disableSearchDomain is already set", "ResolverConfig", "1.13"},
+	{"image cache config is already set", "ImageCacheConfig", "1.13"},
+	{"kubespan is already configured", "KubeSpanConfig", "1.12"},
+}
+
+var errNoHint = errors.New("no sparse document says the same")
