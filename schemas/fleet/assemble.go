@@ -52,8 +52,49 @@ func (l *loader) assemble() error {
 			return err
 		}
 	}
+	l.targets()
 	l.finish()
 	return nil
+}
+
+// targets reports operations whose target is not there: a warning, because one that has run may stay.
+func (l *loader) targets() {
+	for _, c := range l.fleet.Clusters {
+		if c.Manifest == nil {
+			continue
+		}
+		for _, o := range c.Operations {
+			for _, t := range operationTargets(o.Manifest.Spec) {
+				l.operationTarget(c, o, t)
+			}
+		}
+	}
+}
+
+func (l *loader) operationTarget(c *Cluster, o *Operation, t operationTarget) {
+	var names []string
+	if t.kind == v1alpha1.KindTalosMachine {
+		for _, m := range c.Machines {
+			names = append(names, m.Name)
+		}
+	} else {
+		for _, b := range c.Backups {
+			names = append(names, b.Name)
+		}
+	}
+	if slices.Contains(names, t.name) || l.fleet.IsUnknown(t.kind, c.Name, t.name) {
+		return
+	}
+	hint := "it may have run; then the file can be deleted"
+	if near := nearest(t.name, names); near != "" {
+		hint = "did you mean " + quoted(near) + "?"
+	}
+	l.reference(&o.Object, t.field, fmt.Sprintf("cluster %s has no %s %s", quoted(c.Name), t.kind, quoted(t.name)), hint)
+	p := &l.problems[len(l.problems)-1]
+	p.Severity = Warning
+	if t.kind == v1alpha1.KindTalosMachine {
+		p.Machine = t.name
+	}
 }
 
 // attach adds one object to its cluster.
@@ -119,13 +160,13 @@ func (l *loader) clusterOf(clusters map[string]*Cluster, d *parsedDoc) *Cluster 
 		if near := nearest(d.Cluster, names); near != "" {
 			hint = "did you mean " + quoted(near) + "?"
 		}
-		l.reference(d, "spec.clusterRef.name", fmt.Sprintf("there is no TalosCluster %s", quoted(d.Cluster)), hint)
+		l.reference(&d.Object, "spec.clusterRef.name", fmt.Sprintf("there is no TalosCluster %s", quoted(d.Cluster)), hint)
 	}
 	return c
 }
 
 // reference reports a problem of rule reference at a field.
-func (l *loader) reference(d *parsedDoc, field, message, hint string) {
+func (l *loader) reference(d *Object, field, message, hint string) {
 	pos := d.At(field)
 	p := identity{Unknown: Unknown{Kind: d.Kind, Name: d.Name, Cluster: d.Cluster}}.who()
 	p.Rule, p.Severity, p.Path, p.Message, p.Hint = ruleReference, Error, field, message, hint
@@ -137,7 +178,7 @@ func (l *loader) reference(d *parsedDoc, field, message, hint string) {
 func (l *loader) ref(d *parsedDoc, field, ref string) (*File, error) {
 	name, err := ResolvePath(d.Pos.File, ref)
 	if err != nil {
-		l.reference(d, field, err.Error(), "")
+		l.reference(&d.Object, field, err.Error(), "")
 		return nil, nil
 	}
 	if f := l.files[name]; f != nil {
@@ -152,6 +193,8 @@ func (l *loader) ref(d *parsedDoc, field, ref string) (*File, error) {
 	if reason == "" {
 		data, whole, err := l.open(name)
 		switch {
+		case errors.Is(err, errHuge):
+			reason = "is too large"
 		case err != nil:
 			return nil, err
 		case !whole:
@@ -163,7 +206,7 @@ func (l *loader) ref(d *parsedDoc, field, ref string) (*File, error) {
 		}
 		l.skipped[name] = reason
 	}
-	l.reference(d, field, "file "+quoted(name)+" "+reason, "")
+	l.reference(&d.Object, field, "file "+quoted(name)+" "+reason, "")
 	return nil, nil
 }
 
@@ -190,7 +233,7 @@ func (l *loader) patchFile(d *parsedDoc, ref string) ([]PatchEntry, error) {
 			empty = false
 		}
 		if empty {
-			l.reference(d, field, "file "+quoted(f.Path)+" is empty", "")
+			l.reference(&d.Object, field, "file "+quoted(f.Path)+" is empty", "")
 			l.problems[len(l.problems)-1].Rule = ruleSchema
 			return nil, nil
 		}

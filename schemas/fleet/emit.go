@@ -16,83 +16,60 @@ import (
 // read differently.
 func emit(n *yaml.Node) []byte {
 	var b bytes.Buffer
-	emitNode(&b, target(n), 0, false)
+	if n = target(n); n.Style&yaml.TaggedStyle != 0 || n.Kind == yaml.ScalarNode || len(n.Content) == 0 {
+		emitValue(&b, n, 0)
+	} else {
+		emitBlock(&b, n, 0)
+	}
 	return b.Bytes()
 }
 
-// emitNode writes n at the given indentation. inline is true after "key:" or "-" on the same line.
-func emitNode(b *bytes.Buffer, n *yaml.Node, indent int, inline bool) {
-	switch n.Kind {
-	case yaml.MappingNode:
-		emitCollection(b, n, "{}", inline)
-		for i, p := range emitPairs(n) {
-			emitIndent(b, indent, inline && i == 0 && n.Style&yaml.TaggedStyle == 0)
-			emitKey(b, p[0], indent)
-			emitChild(b, target(p[1]), indent+2)
-		}
-	case yaml.SequenceNode:
-		emitCollection(b, n, "[]", inline)
+// emitBlock writes the content of a mapping or list, one line or more an entry.
+func emitBlock(b *bytes.Buffer, n *yaml.Node, indent int) {
+	const step = 2
+	margin := strings.Repeat(" ", indent)
+	if n.Kind == yaml.SequenceNode {
 		for _, c := range n.Content {
-			emitIndent(b, indent, false)
-			b.WriteByte('-')
-			emitChild(b, target(c), indent+2)
+			b.WriteString(margin + "-")
+			emitValue(b, target(c), indent+step)
 		}
-	default:
-		emitScalar(b, n)
-		b.WriteByte('\n')
+		return
+	}
+	for _, p := range emitPairs(n) {
+		// A key that is no short scalar takes YAML's explicit form.
+		if k := p[0]; k.Kind == yaml.ScalarNode && len(k.Value) < 100 {
+			b.WriteString(margin)
+			emitScalar(b, k, true)
+			b.WriteByte(':')
+		} else {
+			b.WriteString(margin + "?")
+			emitValue(b, k, indent+step)
+			b.WriteString(margin + ":")
+		}
+		emitValue(b, target(p[1]), indent+step)
 	}
 }
 
-// emitCollection writes what comes before a mapping's or list's content: its tag, its emptiness, the line break.
-func emitCollection(b *bytes.Buffer, n *yaml.Node, empty string, inline bool) {
-	if n.Style&yaml.TaggedStyle != 0 {
-		b.WriteString(longTag(n.Tag))
+// emitValue writes what comes after "key:", "-" or "?", to the end of its last line.
+func emitValue(b *bytes.Buffer, n *yaml.Node, indent int) {
+	if n.Kind == yaml.ScalarNode {
 		b.WriteByte(' ')
+		emitScalar(b, n, false)
+		b.WriteByte('\n')
+		return
+	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		b.WriteString(" " + longTag(n.Tag))
 	}
 	switch {
-	case len(n.Content) == 0:
-		b.WriteString(empty + "\n")
-	case inline, n.Style&yaml.TaggedStyle != 0:
+	case len(n.Content) > 0:
 		b.WriteByte('\n')
+		emitBlock(b, n, indent)
+	case n.Kind == yaml.SequenceNode:
+		b.WriteString(" []\n")
+	default:
+		b.WriteString(" {}\n")
 	}
-}
-
-func emitIndent(b *bytes.Buffer, indent int, skip bool) {
-	if !skip {
-		b.WriteString(strings.Repeat(" ", indent))
-	}
-}
-
-// emitKey writes a key and its colon. A key that is no short scalar takes YAML's explicit form.
-func emitKey(b *bytes.Buffer, k *yaml.Node, indent int) {
-	if k.Kind == yaml.ScalarNode && len(k.Value) < 100 {
-		emitScalar(b, k)
-		b.WriteByte(':')
-		return
-	}
-	b.WriteByte('?')
-	emitChild(b, k, indent+2)
-	b.WriteString(strings.Repeat(" ", indent) + ":")
-}
-
-// emitChild writes a value after "key:", "-" or "?".
-func emitChild(b *bytes.Buffer, n *yaml.Node, indent int) {
-	if n.Kind == yaml.ScalarNode || len(n.Content) == 0 || n.Style&yaml.TaggedStyle != 0 {
-		b.WriteByte(' ')
-	}
-	if n.Kind == yaml.ScalarNode {
-		emitScalar(b, n)
-		b.WriteByte('\n')
-		return
-	}
-	if n.Style&yaml.TaggedStyle != 0 {
-		emitNode(b, n, indent, false)
-		return
-	}
-	if len(n.Content) > 0 {
-		b.WriteByte('\n')
-	}
-	emitNode(b, n, indent, false)
 }
 
 // emitPairs gives the fields of a mapping with merge keys resolved: its own win, then the first that is merged.
@@ -130,21 +107,21 @@ func emitPairs(n *yaml.Node) [][2]*yaml.Node {
 	return out
 }
 
-func emitScalar(b *bytes.Buffer, n *yaml.Node) {
+// emitScalar writes a scalar. An empty plain one (null) gets its name where it is a key.
+func emitScalar(b *bytes.Buffer, n *yaml.Node, key bool) {
 	const quotedStyles = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
-	if n.Style&yaml.TaggedStyle != 0 {
-		b.WriteString(longTag(n.Tag))
-		b.WriteByte(' ')
-		if n.Value != "" || n.Style&quotedStyles != 0 {
-			emitQuoted(b, n.Value)
-		}
-		return
-	}
-	if n.Style&quotedStyles == 0 && !strings.ContainsFunc(n.Value, unicode.IsControl) {
+	plain := n.Style&quotedStyles == 0
+	switch {
+	case n.Style&yaml.TaggedStyle != 0:
+		b.WriteString(longTag(n.Tag) + " ")
+		emitQuoted(b, n.Value)
+	case plain && n.Value == "" && key:
+		b.WriteString("null")
+	case plain && !strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsPrint(r) }):
 		b.WriteString(n.Value)
-		return
+	default:
+		emitQuoted(b, n.Value)
 	}
-	emitQuoted(b, n.Value)
 }
 
 // emitQuoted writes a double-quoted scalar.

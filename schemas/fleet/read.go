@@ -1,9 +1,11 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"runtime"
 	"sync"
 )
@@ -50,6 +52,13 @@ func (l *loader) read() error {
 // the reading.
 func (l *loader) readListed(name string) (f *File, more bool, err error) {
 	data, whole, err := l.open(name)
+	if isNotThere(err) {
+		return nil, true, nil // deleted since the walk: an editor's temporary file
+	}
+	if errors.Is(err, errHuge) {
+		l.tooLarge(name)
+		return nil, true, nil
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -105,18 +114,32 @@ func size(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
+// maxSniff is how large a file may be to be opened at all: a Git object is inflated as a whole, if only to see that
+// it is binary.
+const maxSniff = 16 << 20
+
+var errHuge = errors.New("the file is very large")
+
 // open reads a file, at most one byte more than the limit; whole is false where there is more.
 func (l *loader) open(name string) (data []byte, whole bool, err error) {
+	// The walk, or regular, has seen what it is; once more, because a folder can change under our hands.
+	info, err := fs.Lstat(l.fsys, name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, false, wrapFS("read", name, err)
+	}
+	limit := l.opt.MaxFileSize
+	if info.Size() > max(maxSniff, limit) {
+		return nil, false, errHuge
+	}
 	f, err := l.fsys.Open(name)
 	if err != nil {
 		return nil, false, wrapFS("open", name, err)
 	}
 	defer func() { _ = f.Close() }()
-	limit := l.opt.MaxFileSize
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() >= 0 && info.Size() <= limit {
-		data = make([]byte, 0, info.Size()+1)
-	}
-	buf := data
+	buf := make([]byte, 0, min(max(info.Size(), 0), limit)+1)
 	for r := io.LimitReader(f, limit+1); ; {
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
@@ -178,7 +201,7 @@ func (l *loader) regular(name string) (reason string, err error) {
 		if i < len(name) && name[i] != '/' {
 			continue
 		}
-		info, err := fs.Lstat(l.fsys, name[:i])
+		info, err := lstat(l.fsys, name[:i])
 		switch {
 		case isNotThere(err):
 			return "is not there", nil
@@ -193,4 +216,22 @@ func (l *loader) regular(name string) (reason string, err error) {
 		}
 	}
 	return "", nil
+}
+
+// lstat looks at an entry without following it. fs.Lstat follows where the file system has no Lstat; there the
+// folder's listing tells.
+func lstat(fsys fs.FS, name string) (fs.FileInfo, error) {
+	if _, ok := fsys.(fs.ReadLinkFS); ok {
+		return fs.Lstat(fsys, name)
+	}
+	entries, err := fs.ReadDir(fsys, path.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.Name() == path.Base(name) {
+			return e.Info()
+		}
+	}
+	return nil, fs.ErrNotExist
 }

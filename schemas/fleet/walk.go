@@ -36,6 +36,9 @@ func (l *loader) walk() error {
 		if entries++; entries > maxEntriesPerFile*l.opt.MaxFiles {
 			return errTooManyEntries
 		}
+		if entries == 1 && entry.IsDir() {
+			return nil // the folder itself
+		}
 		return l.visit(name, entry)
 	})
 	if errors.Is(err, errTooManyEntries) {
@@ -44,6 +47,7 @@ func (l *loader) walk() error {
 		err = nil
 	}
 	slices.Sort(l.paths)
+	l.paths = slices.Compact(l.paths) // a broken Git tree may hold a name twice
 	return err
 }
 
@@ -51,14 +55,19 @@ func (l *loader) walk() error {
 func (l *loader) visit(name string, entry fs.DirEntry) error {
 	mode := entry.Type()
 	switch {
-	case name == l.opt.Path && entry.IsDir():
+	case strings.ContainsAny(entry.Name(), "/") || !fs.ValidPath(entry.Name()) || entry.Name() == ".":
+		// A crafted Git tree can hold .. and the like; joined with its folder, the walk would go in circles.
+		l.limit(Error, path.Dir(name), "the folder holds an entry named "+quoted(entry.Name())+"; it is not read", "")
+		if entry.IsDir() {
+			return fs.SkipDir
+		}
 		return nil
 	case entry.Name() == gitDir:
 		if entry.IsDir() {
 			return fs.SkipDir
 		}
 		return nil
-	case badName(name) || !fs.ValidPath(name):
+	case badName(name):
 		l.limit(Error, name, "the name holds a backslash or a control character; it is not read", "rename it")
 		if entry.IsDir() {
 			return fs.SkipDir
@@ -78,7 +87,7 @@ func (l *loader) visit(name string, entry fs.DirEntry) error {
 		}
 		return nil
 	}
-	l.paths = append(l.paths, path.Clean(name))
+	l.paths = append(l.paths, name)
 	return nil
 }
 
