@@ -1,11 +1,8 @@
 package talos
 
 import (
-	"bytes"
 	"encoding/base64"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"ichor.maesh.dev/ichor/render/mask"
 )
@@ -92,23 +89,16 @@ func (s *Scrubber) Clean(text string) string {
 // SecretValues gives the values of a rendered configuration that its masked form hides. Where the two don't fit
 // together, every string counts as secret.
 func SecretValues(config []byte, masked mask.Render) []string {
-	var docs []any
-	dec := yaml.NewDecoder(bytes.NewReader(config))
-	for {
-		var d any
-		if dec.Decode(&d) != nil {
-			break
-		}
-		if d != nil {
-			docs = append(docs, d)
-		}
+	docs, err := mask.Decode(config)
+	if err != nil {
+		return []string{string(config)}
 	}
 	var out []string
 	for i, d := range docs {
-		if len(docs) == len(masked.Documents) {
-			hidden(d, any(masked.Documents[i].Fields), &out)
+		if len(docs) == len(masked.Documents) && masked.Documents[i].ID == d.ID {
+			hidden(d.Fields, masked.Documents[i].Fields, &out)
 		} else {
-			leaves(d, &out)
+			leaves(d.Fields, &out)
 		}
 	}
 	return out
