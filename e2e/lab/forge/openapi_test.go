@@ -83,6 +83,8 @@ func (c *checked) RoundTrip(r *http.Request) (*http.Response, error) {
 // refInPath is a ref as an argument of a path, with what may follow it.
 var refInPath = regexp.MustCompile(`/(commits|branches)/(.+?)(/status|/statuses|/pulls)?$`)
 
+var byNumber = regexp.MustCompile(`/repositories/[0-9]+`)
+
 // find the operation. The router takes one segment an argument, where a branch name may hold slashes.
 func (c *checked) find(r *http.Request) (*routers.Route, map[string]string, error) {
 	flat := r.Clone(r.Context())
@@ -91,6 +93,8 @@ func (c *checked) find(r *http.Request) (*routers.Route, map[string]string, erro
 	if m := refInPath.FindStringSubmatch(u.Path); m != nil {
 		u.Path = strings.TrimSuffix(u.Path, m[0]) + "/" + m[1] + "/" + strings.ReplaceAll(m[2], "/", "-") + m[3]
 	}
+	// where a renamed repository is read by its number
+	u.Path = byNumber.ReplaceAllString(u.Path, "/repos/acme/fleet")
 	flat.URL = &u
 	return c.router.FindRoute(flat)
 }
@@ -126,6 +130,10 @@ func (c *checked) checkAnswer(r *http.Request, resp *http.Response, in *openapi3
 	if err := openapi3filter.ValidateResponse(context.Background(), out); err != nil {
 		var schema *openapi3.SchemaError
 		if errors.As(err, &schema) {
+			// the description is wrong there: the head repository of a deleted fork is null
+			if at := strings.Join(schema.JSONPointer(), "/"); strings.HasSuffix(at, "head/repo") && schema.Value == nil {
+				return
+			}
 			c.t.Errorf("answer %d to %s: at /%s: %s\n%.2000s", resp.StatusCode, op.OperationID, strings.Join(schema.JSONPointer(), "/"), schema.Reason, answer)
 			return
 		}

@@ -100,6 +100,7 @@ func getPull(c *call, _ http.Header) (int, any, error) {
 // again.
 func (c *call) onePull(status int, p *pull) (int, any, error) {
 	c.f.mu.Lock()
+	o := c.f.fullPullJSON(p)
 	base, head, open := p.Base, p.HeadSHA, p.State == "open"
 	c.f.mu.Unlock()
 	if open {
@@ -111,9 +112,6 @@ func (c *call) onePull(status int, p *pull) (int, any, error) {
 		from = mb
 	}
 	commits, files, added, deleted := c.f.extent(c.r.Context(), from, head)
-	c.f.mu.Lock()
-	defer c.f.mu.Unlock()
-	o := c.f.fullPullJSON(p)
 	o["commits"], o["changed_files"], o["additions"], o["deletions"] = commits, files, added, deleted
 	return status, o, nil
 }
