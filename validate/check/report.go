@@ -27,6 +27,9 @@ type Report struct {
 	Problems   []fleet.Problem `json:"problems"`
 	Machines   []Machine       `json:"machines"`
 	Plan       []Step          `json:"plan"`
+
+	// holds lists the clusters that errors stop ("" is all of them); see ClusterPassed.
+	holds map[string]bool
 }
 
 // Change of a machine between base and commit.

@@ -199,29 +199,11 @@ func memberCount(c *Context, old, now *fleet.Cluster) int {
 		}
 	}
 	for _, m := range approvedControlPlanes(now) {
-		was := old.Machine(m.Name)
-		if was == nil {
-			was = predecessor(old, m)
-		}
-		if was == nil || !isApproved(was) || !isControlPlane(was) {
+		if was := Predecessor(old, now, m); was == nil || !isApproved(was) || !isControlPlane(was) {
 			n++
 		}
 	}
 	return n
-}
-
-// predecessor finds the base machine that was renamed to m: the same UUID. nil where there is none.
-func predecessor(old *fleet.Cluster, m *fleet.Machine) *fleet.Machine {
-	uuid := canonicalUUID(m.Manifest.Spec.UUID)
-	if repeatedUUID(uuid) {
-		return nil
-	}
-	for _, was := range old.Machines {
-		if canonicalUUID(was.Manifest.Spec.UUID) == uuid {
-			return was
-		}
-	}
-	return nil
 }
 
 // removalStep says why one of n control planes can't be removed, "" where it can: never the last, never below the

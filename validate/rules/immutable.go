@@ -81,7 +81,7 @@ func clusterChanges(old, now *fleet.Cluster) []fleet.Problem {
 	changed("spec.network.podSubnets", "the pod subnets", subnetList(a.pods), subnetList(b.pods))
 	changed("spec.network.serviceSubnets", "the service subnets", subnetList(a.services), subnetList(b.services))
 	changed("spec.network.dnsDomain", "the DNS domain", a.domain, b.domain)
-	if old.Secrets != nil && now.Secrets != nil && !sameCiphertext(old.Secrets.Data, now.Secrets.Data) {
+	if old.Secrets != nil && now.Secrets != nil && !SameCiphertext(old.Secrets.Data, now.Secrets.Data) {
 		p := problemAt(now.Object, "spec.secretsRef.path",
 			"the secrets bundle of a live cluster can't change: "+now.Secrets.Path+" holds other encrypted values than "+
 				old.Secrets.Path+" on base")
@@ -210,9 +210,9 @@ func subnetList(list []netip.Prefix) string {
 	return "[" + strings.Join(out, ", ") + "]"
 }
 
-// sameCiphertext compares two SOPS files without their metadata: a new recipient changes that alone and leaves every
+// SameCiphertext compares two SOPS files without their metadata: a new recipient changes that alone and leaves every
 // encrypted value as it is. Files without metadata are compared as they are.
-func sameCiphertext(a, b []byte) bool {
+func SameCiphertext(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}

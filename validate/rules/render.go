@@ -34,7 +34,9 @@ func checkRender(c *Context) []fleet.Problem {
 		}
 		results, err := c.HeadRenders.Cluster(cl.Name)
 		if err != nil {
-			// Ichor's own fault: the check itself reports it.
+			p := problemAt(cl.Object, "", "no machine of the cluster renders: "+err.Error())
+			p.OnBase = sameOnBase(c, cl, err)
+			problems = append(problems, p)
 			continue
 		}
 		for _, g := range renderGroups(c, cl, results) {
@@ -42,6 +44,15 @@ func checkRender(c *Context) []fleet.Problem {
 		}
 	}
 	return problems
+}
+
+// sameOnBase tells whether the whole cluster fails in the same way on base.
+func sameOnBase(c *Context, cl *fleet.Cluster, err error) bool {
+	if c.BaseRenders == nil {
+		return false
+	}
+	_, was := c.BaseRenders.Cluster(cl.Name)
+	return was != nil && was.Error() == err.Error()
 }
 
 // renderGroups folds the failures and warnings of a cluster, in the order in which they are met.

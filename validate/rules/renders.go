@@ -7,6 +7,7 @@ import (
 // Renders gives the renders of one fleet with stand-in secrets, made when they are asked for.
 type Renders interface {
 	// Cluster gives the results of a cluster's machines, sorted by machine; those that names lists, all when there are
-	// none. An error is Ichor's own fault, never the commit's.
+	// none. An error says why the
+	// cluster as a whole does not render.
 	Cluster(name string, machines ...string) ([]render.Result, error)
 }

@@ -26,7 +26,7 @@ func sealedLeaves(data []byte) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parse encrypted file: %w", err)
 		}
-		walkLeaves(&doc, "", 0, func(path string, n *yaml.Node) {
+		WalkLeaves(&doc, func(path string, n *yaml.Node) {
 			out = append(out, fmt.Sprintf("%d %s=%s", i, path, n.Value))
 		})
 	}
@@ -37,8 +37,10 @@ func sealedLeaves(data []byte) ([]string, error) {
 // maxWalk bounds the depth of a walk; an alias that refers to itself would never end.
 const maxWalk = 100
 
-// walkLeaves calls f for every scalar, with its dotted path. The SOPS metadata at the root is left out; aliases are
+// WalkLeaves calls f for every scalar of a document, with its dotted path. The SOPS metadata at the root is left out; aliases are
 // not followed (what they stand for is walked where it is written).
+func WalkLeaves(doc *yaml.Node, f func(path string, n *yaml.Node)) { walkLeaves(doc, "", 0, f) }
+
 func walkLeaves(n *yaml.Node, path string, depth int, f func(path string, n *yaml.Node)) {
 	if depth > maxWalk {
 		return

@@ -48,6 +48,9 @@ func checkPlaintextSecret(c *Context) []fleet.Problem {
 		})
 	}
 	for i := range files {
+		if files[i].SkipScan {
+			continue
+		}
 		if c.Ctx != nil && c.Ctx.Err() != nil {
 			break
 		}
@@ -58,6 +61,12 @@ func checkPlaintextSecret(c *Context) []fleet.Problem {
 	owners := fileOwners(c.Head)
 	var problems []fleet.Problem
 	for i, list := range found {
+		if files[i].SkipScan {
+			problems = append(problems, fleet.Problem{
+				Severity: fleet.Warning, Cluster: owners[files[i].Path], File: files[i].Path,
+				Message: "not scanned for secrets: Ichor's configuration leaves this file out",
+			})
+		}
 		for _, f := range list {
 			problems = append(problems, fleet.Problem{
 				Severity: fleet.Error, Cluster: owners[files[i].Path], File: files[i].Path, Line: f.line, Column: f.column,
