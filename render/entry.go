@@ -87,6 +87,9 @@ func loadEntries(in Input, j *job) ([]*entry, error) {
 		}
 		for i := range p.Entries {
 			e := &entry{patch: p, index: i, src: &p.Entries[i]}
+			if raw := strings.TrimSpace(string(e.src.Raw)); bundle.IsEncrypted(raw) && bundle.EncryptedType(raw) == "comment" {
+				continue // SOPS writes an encrypted comment of a list as an element of its own.
+			}
 			if err := e.load(open); err != nil {
 				return nil, err
 			}
@@ -123,7 +126,7 @@ func (e *entry) load(open opener) error {
 	}
 	for i, d := range docs {
 		bundle.WalkLeaves(d, "", func(path string, leaf *yaml.Node) {
-			if bundle.IsEncrypted(leaf.Value) && !strings.HasPrefix(path, "sops.") {
+			if bundle.IsEncrypted(leaf.Value) && bundle.EncryptedType(leaf.Value) != "comment" && !strings.HasPrefix(path, "sops.") {
 				e.secret = append(e.secret, &cipherLeaf{doc: i, path: path, typ: bundle.EncryptedType(leaf.Value)})
 			}
 		})
@@ -188,6 +191,9 @@ func (e *entry) parse(v variant) loadedPatch {
 	for i, leaf := range e.secret {
 		replaceLeaf(docs[leaf.doc], mask.Steps(leaf.path), leaf.value(v, i), v == stripped, leaf.typ)
 	}
+	for _, d := range docs {
+		dropComments(d)
+	}
 	var buf bytes.Buffer
 	enc := yaml.NewEncoder(&buf)
 	enc.SetIndent(2)
@@ -250,6 +256,19 @@ func setScalar(n *yaml.Node, value, typ string) {
 	}
 }
 
+// dropComments takes out the list elements that are encrypted comments, in the form in which SOPS writes those.
+func dropComments(n *yaml.Node) {
+	if n.Kind == yaml.SequenceNode {
+		n.Content = slices.DeleteFunc(n.Content, func(c *yaml.Node) bool {
+			return c.Kind == yaml.ScalarNode && bundle.IsEncrypted(c.Value) && bundle.EncryptedType(c.Value) == "comment"
+		})
+	}
+	for _, c := range n.Content {
+		dropComments(c)
+	}
+}
+
+// dropKey takes a key out of a document.
 func dropKey(n *yaml.Node, key string) {
 	if n.Kind == yaml.DocumentNode {
 		n = n.Content[0]

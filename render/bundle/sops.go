@@ -300,46 +300,52 @@ func (k Keys) Open(f *fleet.File) ([]map[string]secret.Bytes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", f.Path, err)
 	}
-	if len(docs) != len(tree.Branches) {
+	sealed, err := sopsyaml.NewStore(&config.YAMLStoreConfig{}).LoadEncryptedFile(f.Data)
+	if err != nil || len(docs) != len(tree.Branches) || len(docs) != len(sealed.Branches) {
 		return nil, fmt.Errorf("open %s: %w: documents don't match", f.Path, ErrMalformed)
 	}
 	out := make([]map[string]secret.Bytes, len(docs))
 	for i, doc := range docs {
-		encrypted := map[string]bool{}
+		want := 0
 		WalkLeaves(doc, "", func(path string, leaf *yaml.Node) {
-			if IsEncrypted(leaf.Value) && !strings.HasPrefix(path, "sops.") {
-				encrypted[path] = true
+			if IsEncrypted(leaf.Value) && EncryptedType(leaf.Value) != "comment" && !strings.HasPrefix(path, "sops.") {
+				want++
 			}
 		})
 		out[i] = map[string]secret.Bytes{}
-		collect(tree.Branches[i], "", encrypted, out[i])
-		if len(out[i]) != len(encrypted) {
+		collect(sealed.Branches[i], tree.Branches[i], "", out[i])
+		if len(out[i]) != want {
 			return nil, fmt.Errorf("open %s: %w: a value was not decrypted", f.Path, ErrMalformed)
 		}
 	}
 	return out, nil
 }
 
-// collect walks a decrypted tree. Comments lie in it like values and don't count as list elements.
-func collect(v any, path string, want map[string]bool, out map[string]secret.Bytes) {
-	switch v := v.(type) {
+// collect walks a tree before and after decryption. YAML comments lie in it like values and are no list elements;
+// but SOPS writes an encrypted comment of a list as an element of its own, which counts until it is decrypted. Paths
+// are those of the file as it lies there.
+func collect(sealed, plain any, path string, out map[string]secret.Bytes) {
+	switch s := sealed.(type) {
 	case sops.TreeBranch:
-		for _, item := range v {
-			if _, ok := item.Key.(sops.Comment); !ok {
-				collect(item.Value, mask.Key(path, fmt.Sprint(item.Key)), want, out)
+		p, ok := plain.(sops.TreeBranch)
+		for i, item := range s {
+			if _, comment := item.Key.(sops.Comment); !comment && ok && i < len(p) {
+				collect(item.Value, p[i].Value, mask.Key(path, fmt.Sprint(item.Key)), out)
 			}
 		}
 	case []any:
-		i := 0
-		for _, x := range v {
-			if _, ok := x.(sops.Comment); !ok {
-				collect(x, mask.Index(path, i), want, out)
-				i++
+		p, ok := plain.([]any)
+		n := 0
+		for i, x := range s {
+			if _, comment := x.(sops.Comment); comment || !ok || i >= len(p) {
+				continue
 			}
+			collect(x, p[i], mask.Index(path, n), out)
+			n++
 		}
-	default:
-		if want[path] {
-			out[path] = secret.New(leafBytes(v))
+	case string:
+		if _, comment := plain.(sops.Comment); !comment && IsEncrypted(s) {
+			out[path] = secret.New(leafBytes(plain))
 		}
 	}
 }

@@ -98,9 +98,11 @@ func (m *maker) bundle(whole bool) *secrets.Bundle {
 			K8sAggregator: m.ca("k8saggregator", pkix.Name{CommonName: "front-proxy"}),
 			OS:            m.ca("os", pkix.Name{Organization: []string{"talos"}}),
 		}
+		if m.shows("certs", "k8sserviceaccount") {
+			sb.Certs.K8sServiceAccount = &x509.PEMEncodedKey{}
+		}
 		if m.shows("certs", "k8sserviceaccount", "key") {
-			_, key := m.ecdsaKey("k8sserviceaccount")
-			sb.Certs.K8sServiceAccount = &x509.PEMEncodedKey{Key: key}
+			_, sb.Certs.K8sServiceAccount.Key = m.ecdsaKey("k8sserviceaccount")
 		}
 	}
 	return sb
