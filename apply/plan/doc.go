@@ -15,6 +15,8 @@ package plan
 // remembered is in the inventory, the rest is seen by the next observation. "Push" below is the synchronous
 // compare-and-swap write (no push, no call); "note" is a write that may stay local when the branch can't be reached.
 //
+// Machines that are read: the approved ones of the head, and those of the inventory that have an open intent.
+//
 //	DoObserve    Reads Machine now. No inventory change. Closed by facts whose At is newer.
 //
 //	DoInstall    Precondition: Expect.Mode is maintenance; Expect.UUID and Expect.Fingerprint where set; the disk
@@ -39,13 +41,14 @@ package plan
 //
 //	DoConfigure  Precondition: Expect (mode, identity, and OthersHealthy when it is a control plane), the node's own dry-run
 //	             in the mode of Send accepts. Never when the node may be under a try (plan never asks for it then).
-//	             Note, before the call: SentDigest, SentCommit, SentAt, SentMode = Send; AttemptedCommit of the cluster.
+//	             Note, after the dry-run and before the call: SentDigest, SentCommit, SentAt, SentMode = Send; AttemptedCommit of the cluster.
 //	             Call: ApplyConfiguration NO_REBOOT, STAGED or TRY with TryTimeout.
 //	             Refused by the node for what it says → Failure and FailedDigest (note). Refused because it "can't be applied
 //	             in immediate mode" (up to 1.13, SendNoReboot or SendTry) → AnsweredEffect "reboot" and AnsweredDigest
 //	             (note), nothing sent. SendStaged to a node up to 1.13: a NO_REBOOT dry-run first; where that accepts
 //	             and AnsweredDigest is not this one → AnsweredEffect "immediate" and AnsweredDigest (note), nothing
-//	             sent. Busy, not reached, precondition gone → nothing more is written.
+//	             sent. Definitely not taken (busy, refused, connection refused) → SentDigest, SentCommit, SentAt and
+//	             SentMode are put back (note). Unknown → they stay.
 //	             Closed by: the configuration seen equal, well for settle → RecordInForce.
 //
 //	DoConfirm    Sends the same configuration again with NO_REBOOT, without a dry-run (that would end the try in itself),
@@ -79,7 +82,7 @@ package plan
 //	             Failure = Message and FailedDigest = Digest too.
 //
 // Expect: an empty field is not checked. NodeID, UUID, MemberID, BootID, Fingerprint: read again and equal. OthersHealthy:
-// each passes SeenWell in a read made for this call.
+// each passes SeenWell in a read made for this call (HealthyMember alone where SkipKubernetes is set).
 //
 // WellSince and SeenWell: observe keeps, per machine, since when SeenWell(facts, role, nodeReadySeen) was true in each
-// read without a break; nodeReadySeen is the inventory's NodeReadySeen (false where there is no entry).
+// read without a break; another BootID is a break. nodeReadySeen is the inventory's NodeReadySeen (false where there is no entry).

@@ -142,7 +142,7 @@ const (
 
 // MachineFacts is what was seen of one machine. Pointers are nil where it could not be read: unknown is not false.
 type MachineFacts struct {
-	// At is when the facts were read.
+	// At is when the facts were read, or when the last read failed.
 	At    time.Time
 	Reach Reach
 	// Since when the present Reach holds (when the failures began; when it first answered again).
@@ -385,6 +385,8 @@ type Expect struct {
 	BootID      string
 	// OthersHealthy: these control planes must be healthy members just before the call.
 	OthersHealthy []string
+	// SkipKubernetes: of OthersHealthy only HealthyMember is asked, not readiness (the head's annotation says so).
+	SkipKubernetes bool
 	// EtcdEmptyOn: these control planes must be seen waiting without etcd data.
 	EtcdEmptyOn []string
 }

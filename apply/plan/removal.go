@@ -1,0 +1,41 @@
+package plan
+
+import "ichor.maesh.dev/ichor/schemas/state"
+
+// runRemoval holds and says what leaves: removal is not built yet, and nothing is guessed at. It holds the machine, not
+// its cluster.
+func runRemoval(w *world) {
+	for _, m := range w.ms {
+		switch {
+		case m.unparsed:
+			m.say(state.ReasonCheckFailed, "its manifest at the head does not parse: it is unknown, not gone, and nothing is done to it")
+		case m.want == nil && m.inv != nil:
+			if to := w.renamedTo(m); to != "" {
+				m.say(state.ReasonNotSupported, "it has the name "+to+" at the head (same UUID): renaming is not supported yet")
+				continue
+			}
+			m.say(state.ReasonDeleteRefused, "it is gone from the head; removal is not supported yet, so it stays as it is")
+		case m.want != nil && m.want.Approval == rejectedState && m.known():
+			m.say(state.ReasonDeleteRefused, "it was approved and is rejected at the head: that is a removal, which is not supported yet, so it stays as it is")
+		case m.want != nil && m.want.Approval == rejectedState:
+			m.say(state.ReasonRejected, "it is rejected")
+		case m.want != nil && m.want.Approval != approvedState && m.known():
+			m.say(state.ReasonNotSupported, "it was approved and can't be pending again; it stays as it is")
+		case m.want != nil && m.want.Approval != approvedState:
+			m.say(state.ReasonPendingApproval, "it is not approved yet")
+		}
+	}
+}
+
+// renamedTo names the machine of the head that has the UUID of one that is gone.
+func (w *world) renamedTo(m *machine) string {
+	if m.inv.Identity.UUID == "" {
+		return ""
+	}
+	for _, o := range w.ms {
+		if o.want != nil && o != m && o.want.UUID == m.inv.Identity.UUID {
+			return o.name
+		}
+	}
+	return ""
+}
