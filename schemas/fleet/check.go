@@ -88,7 +88,7 @@ func (d *docDecoder) oneOf(parent, what string, fields ...choice) {
 			names += ", "
 		}
 		names += f.name
-		if f.given {
+		if f.given || d.bad[parent+"."+f.name] {
 			given = append(given, f)
 		}
 	}

@@ -2,8 +2,10 @@ package fleet
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -192,6 +194,14 @@ func labelName(k *yaml.Node) (string, bool) {
 		return "", false
 	}
 	v, ok := readScalar(k)
+	switch x := v.(type) {
+	case uint64:
+		return "", false
+	case float64:
+		if math.IsInf(x, 0) || math.IsNaN(x) {
+			return strings.ToLower(strings.TrimPrefix(k.Value, "+")), ok
+		}
+	}
 	if !ok {
 		return "", false
 	}
@@ -335,7 +345,9 @@ func readOurs(d *docDecoder, n *yaml.Node, at int32) any {
 		return nil
 	}
 	v, ok := readScalar(n)
-	if !ok {
+	if f, is := v.(float64); is && (math.IsInf(f, 0) || math.IsNaN(f)) {
+		d.fail(at, "infinity and NaN can't be used here", "")
+	} else if !ok {
 		d.fail(at, "the tag "+quoted(n.Tag)+" can't be used here", "")
 	}
 	return v

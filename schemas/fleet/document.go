@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -340,6 +341,9 @@ func parserError(err error) (line int, message string) {
 
 var scanLine = regexp.MustCompile(`(?m)^([ \t]*)(kind|name|clusterRef|metadata|spec):[ \t]*["']?([A-Za-z0-9.-]*)`)
 
+// scanFlow finds the same in flow style: clusterRef: {name: prod}.
+var scanFlow = regexp.MustCompile(`\b(clusterRef|metadata):[ \t]*\{[ \t]*name:[ \t]*["']?([A-Za-z0-9.-]+)`)
+
 // scan reads what a broken document says of itself, line by line.
 func scan(data []byte, file string) identity {
 	u := identity{Unknown: Unknown{File: file}}
@@ -355,6 +359,13 @@ func scan(data []byte, file string) identity {
 			cluster = value
 		case key != "name" && key != "kind":
 			section = key
+		}
+	}
+	for _, m := range scanFlow.FindAllSubmatch(data, -1) {
+		if string(m[1]) == "metadata" {
+			u.Name = cmp.Or(u.Name, string(m[2]))
+		} else {
+			cluster = cmp.Or(cluster, string(m[2]))
 		}
 	}
 	u.setCluster(cluster)

@@ -90,6 +90,7 @@ func cut(data []byte, n *yaml.Node) ([]byte, bool) {
 		own := len(line) - len(bytes.TrimLeft(line, " "))
 		bare := bytes.TrimSpace(line)
 		switch {
+		case len(line) == 0: // after the last line break
 		case own >= indent:
 			raw = append(raw, line[indent:]...)
 		case len(bare) == 0:

@@ -152,8 +152,10 @@ func scalarName(v any) string {
 		return "null"
 	case bool:
 		return "a boolean"
-	case int64, uint64, float64:
+	case int64, uint64:
 		return "a number"
+	case float64:
+		return "a decimal number"
 	}
 	return "a string"
 }
