@@ -153,7 +153,8 @@ var (
 	unknownKeys = regexp.MustCompile(`(?s)unknown keys found during decoding:\n(.*)`)
 )
 
-// placeInFile finds the line of a patch file that Talos's text names, or that of the unknown key in it.
+// placeInFile finds the line of a patch file that Talos's text names, or that of the unknown key in it. The entry is
+// the whole file, so that its lines are the file's.
 func placeInFile(src *fleet.PatchEntry, text string) fleet.Position {
 	pos := src.Pos
 	line := 0
@@ -166,7 +167,7 @@ func placeInFile(src *fleet.PatchEntry, text string) fleet.Position {
 		}
 	}
 	if line > 0 {
-		pos.Line, pos.Column = max(src.Pos.Line, 1)+line-1, 0
+		pos.Line, pos.Column = line, 0
 	}
 	return pos
 }

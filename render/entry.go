@@ -147,7 +147,10 @@ func (e *entry) open(open opener) error {
 		return fmt.Errorf("patch %s: %w", e.patch.Name, err)
 	}
 	for _, leaf := range e.secret {
-		doc := e.src.SopsDoc + leaf.doc
+		doc := leaf.doc
+		if e.src.SopsPath != "" {
+			doc = e.src.SopsDoc // an entry of a manifest; a patch file is an entry whole
+		}
 		if doc >= len(values) {
 			return fmt.Errorf("patch %s: %s has no document %d", e.patch.Name, e.src.Sops.Path, doc)
 		}

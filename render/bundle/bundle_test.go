@@ -304,7 +304,7 @@ spec:
 		}
 		want := []map[string]string{{
 			"spec.documents[0].machine.token": "tok", `spec.documents[0].machine["a.b"][1]`: "x",
-			`spec.documents[0].machine["a.b"][2]`: "y", "spec.documents[1].wireguard.privateKey": "k==",
+			`spec.documents[0].machine["a.b"][3]`: "y", "spec.documents[1].wireguard.privateKey": "k==",
 			"spec.documents[1].wireguard.mtu": "1420", "spec.documents[1].wireguard.on": "true",
 		}, {"spec.token": "other"}}
 		if regex == "" {
