@@ -1,0 +1,126 @@
+// Package forgetest holds the suite that every forge must pass, and a server that speaks enough of GitHub's API, with
+// GitHub's own limits and faults, to run it on.
+package forgetest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"ichor.maesh.dev/ichor/schemas/state"
+	"ichor.maesh.dev/ichor/sync/forge"
+)
+
+// Fixture is one forge with a repository to try it on.
+type Fixture struct {
+	Forge forge.Forge
+	// Commit makes a commit the forge knows.
+	Commit func() string
+	// Open opens a pull request; its Head is a commit that Commit made.
+	Open func(Pull) int
+	// Close closes one.
+	Close func(number int)
+}
+
+// Pull is a pull request to open.
+type Pull struct {
+	Head, Base, Title    string
+	Draft, Fork, Deleted bool
+}
+
+// Run runs the suite; make gives a fresh fixture.
+func Run(t *testing.T, make func(*testing.T) Fixture) {
+	t.Run("repository", func(t *testing.T) { testRepository(t, make(t)) })
+	t.Run("pull requests", func(t *testing.T) { testPulls(t, make(t)) })
+	t.Run("statuses", func(t *testing.T) { testStatuses(t, make(t)) })
+	t.Run("unknown commit", func(t *testing.T) { testUnknownCommit(t, make(t)) })
+}
+
+func testRepository(t *testing.T, f Fixture) {
+	a, err := f.Forge.Repository(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := f.Forge.Repository(t.Context())
+	if err != nil || a != b {
+		t.Fatalf("%+v, then %+v %v", a, b, err)
+	}
+	if a.ID == "" || strings.Trim(a.ID, "0123456789") != "" || a.DefaultBranch == "" || a.WebURL == "" || a.FullName == "" {
+		t.Errorf("incomplete: %+v", a)
+	}
+}
+
+func testPulls(t *testing.T, f Fixture) {
+	head := f.Commit()
+	plain := f.Open(Pull{Head: head, Base: "main", Title: "plain"})
+	draft := f.Open(Pull{Head: f.Commit(), Base: "main", Draft: true})
+	fork := f.Open(Pull{Head: f.Commit(), Base: "main", Fork: true})
+	f.Open(Pull{Head: f.Commit(), Base: "release"})
+	closed := f.Open(Pull{Head: f.Commit(), Base: "main"})
+	f.Close(closed)
+	deleted := f.Open(Pull{Head: f.Commit(), Base: "main", Fork: true, Deleted: true})
+	got, err := f.Forge.PullRequests(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[int]forge.PullRequest{}
+	for i, p := range got {
+		by[p.Number] = p
+		if i > 0 && p.UpdatedAt.After(got[i-1].UpdatedAt) {
+			t.Errorf("#%d is newer than the one before it", p.Number)
+		}
+	}
+	if len(by) != 4 || len(got) != 4 {
+		t.Fatalf("%d open pull requests against main, want 4: %+v", len(got), got)
+	}
+	if p := by[plain]; p.Head != head || p.Base != "main" || p.Title != "plain" || p.Draft || p.Fork || p.HeadRepo == "" || p.URL == "" {
+		t.Errorf("plain: %+v", p)
+	}
+	if p := by[draft]; !p.Draft || p.Fork {
+		t.Errorf("draft: %+v", p)
+	}
+	if p := by[fork]; !p.Fork || p.Draft {
+		t.Errorf("fork: %+v", p)
+	}
+	if p := by[deleted]; !p.Fork || p.HeadRepo != "" {
+		t.Errorf("deleted fork: %+v", p)
+	}
+}
+
+func testStatuses(t *testing.T, f Fixture) {
+	sha := f.Commit()
+	post := func(context string, s state.CommitState, description string) state.CommitStatus {
+		t.Helper()
+		st := state.CommitStatus{Context: context, State: s, Description: description, TargetURL: "https://example.com/" + description}
+		if err := f.Forge.PostStatus(t.Context(), sha, st); err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	if got, err := f.Forge.Statuses(t.Context(), sha); err != nil || len(got) != 0 {
+		t.Fatalf("a fresh commit has %v %v", got, err)
+	}
+	post("ichor/check", state.StatePending, "one")
+	want := map[string]state.CommitStatus{}
+	want["ichor/check"] = post("ichor/check", state.StateFailure, "two")
+	want["ichor/apply/a"] = post("ichor/apply/a", state.StateError, strings.Repeat("ü", 140))
+	got, err := f.Forge.Statuses(t.Context(), sha)
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("%v %v", got, err)
+	}
+	for _, s := range got {
+		if s != want[s.Context] {
+			t.Errorf("newest of %s is %+v, want %+v", s.Context, s, want[s.Context])
+		}
+	}
+	if err := f.Forge.PostStatus(t.Context(), sha, state.CommitStatus{Context: "x", State: "nonsense"}); !errors.Is(err, forge.ErrPermanent) {
+		t.Errorf("a wrong state: %v", err)
+	}
+}
+
+func testUnknownCommit(t *testing.T, f Fixture) {
+	err := f.Forge.PostStatus(t.Context(), strings.Repeat("0b", 20), state.CommitStatus{Context: "ichor/check", State: state.StateSuccess})
+	if !errors.Is(err, forge.ErrNoCommit) {
+		t.Errorf("posting: %v", err)
+	}
+}
