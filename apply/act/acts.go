@@ -232,7 +232,11 @@ func (t *task) configure(ctx context.Context) Result {
 	if err := t.announce(); err != nil {
 		return notDone(KindAudit, err.Error())
 	}
-	if err := t.note(ctx, t.sentAs(t.action.Send)); err != nil {
+	var before state.MachineInventory
+	if err := t.note(ctx, func(c *state.ClusterInventory) {
+		before = *journal.MachineOf(c, t.action.Machine)
+		t.sentAs(t.action.Send)(c)
+	}); err != nil {
 		return notDone(KindJournal, "what is about to be sent could not be noted: "+err.Error())
 	}
 	reply, err := c.Apply(ctx, t.apply(false))
@@ -246,7 +250,10 @@ func (t *task) configure(ctx context.Context) Result {
 	case talos.Lost(err):
 		return failed(err)
 	}
-	return t.rejected(ctx, err)
+	return after(t.rejected(ctx, err), t.note(ctx, func(c *state.ClusterInventory) {
+		m := journal.MachineOf(c, t.action.Machine)
+		m.SentDigest, m.SentCommit, m.SentAt, m.SentMode = before.SentDigest, before.SentCommit, before.SentAt, before.SentMode
+	}))
 }
 
 var modes = map[plan.Send]talos.ApplyMode{plan.SendNoReboot: talos.NoReboot, plan.SendStaged: talos.Staged, plan.SendTry: talos.Try}

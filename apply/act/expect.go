@@ -101,6 +101,14 @@ func (t *task) healthy(name string, f plan.MachineFacts) error {
 		if plan.SeenWell(f, m.Role, m.NodeReadySeen) {
 			return nil
 		}
+		if t.action.Expect.SkipKubernetes && f.Reach == plan.ReachOK && f.Mode == plan.ModeConfigured {
+			// The head's annotation leaves readiness out, never etcd.
+			v := plan.HealthyMember(f)
+			if v.Is == plan.Yes {
+				return nil
+			}
+			return fmt.Errorf("%w: %s is not a healthy member: %s", errPrecondition, name, v.Why)
+		}
 		return fmt.Errorf("%w: %s is not healthy: %s", errPrecondition, name, unwell(f, m.Role, m.NodeReadySeen))
 	}
 	return fmt.Errorf("%w: there is no machine %s", errPrecondition, name)

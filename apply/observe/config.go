@@ -47,7 +47,7 @@ func (r *read) config(ctx context.Context, _ *talos.Client) error {
 		r.facts.Error = err.Error()
 		return nil
 	}
-	if r.machine.Wish.Empty() || r.observer.opt.Compare == nil {
+	if r.machine.Wish.Empty() {
 		return nil
 	}
 	key := r.key(cfg)

@@ -76,6 +76,9 @@ func New(opt Options) *Observer {
 	if opt.Parallel == 0 {
 		opt.Parallel = DefaultParallel
 	}
+	if opt.Compare == nil {
+		opt.Compare = Compare
+	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // it never fails (Go 1.24)
 	return &Observer{opt: opt, processKey: key, clusters: map[string]*cluster{}}
