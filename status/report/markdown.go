@@ -86,7 +86,8 @@ func problemBlocks(list []fleet.Problem) []string {
 		if subject := subjectOf(p); subject != "" {
 			fmt.Fprintf(&b, " %s", code(subject, 2*maxName))
 		}
-		if strings.Contains(strings.TrimSpace(p.Message), "\n") || len(p.Message) > 300 {
+		// Talos's own text stays as it is, to the letter.
+		if p.Rule == "render" || strings.Contains(strings.TrimSpace(p.Message), "\n") || len(p.Message) > 300 {
 			b.WriteString("\n\n" + block(p.Message, "  ", maxMessage))
 		} else {
 			fmt.Fprintf(&b, "\n  %s\n", prose(p.Message, maxMessage))

@@ -63,9 +63,6 @@ func renderGroups(c *Context, cl *fleet.Cluster, results []render.Result) []*ren
 	add := func(sev fleet.Severity, e *render.Error, m *fleet.Machine) {
 		onBase := base[m.Name+"\x00"+failureKey(sev, e)]
 		key := fmt.Sprintf("%s\x00%t", failureKey(sev, e), onBase)
-		if e.Patch == nil {
-			key += "\x00" + m.Name // nothing but the machine itself is to blame
-		}
 		g := index[key]
 		if g == nil {
 			g = &renderGroup{severity: sev, err: e, onBase: onBase}
@@ -132,7 +129,7 @@ func (g *renderGroup) problem(cl *fleet.Cluster) fleet.Problem {
 	p := fleet.Problem{
 		Severity: g.severity, Cluster: cl.Name, OnBase: g.onBase,
 		File: g.err.Pos.File, Line: g.err.Pos.Line, Column: g.err.Pos.Column,
-		Message: g.err.Talos + " (" + hits(g.machines) + ")", Hint: g.err.Hint,
+		Message: withHits(g.err.Talos, g.machines), Hint: g.err.Hint,
 	}
 	if len(g.machines) == 1 {
 		p.Machine = g.machines[0].Name
@@ -162,6 +159,15 @@ func entryPath(p *fleet.Patch, entry int) string {
 		return "spec.jsonPatch"
 	}
 	return fmt.Sprintf("spec.documents[%d]", entry)
+}
+
+// withHits adds the machines to Talos's text, which may be of several lines.
+func withHits(talos string, machines []*fleet.Machine) string {
+	talos = strings.TrimSpace(talos)
+	if strings.Contains(talos, "\n") {
+		return talos + "\n(" + hits(machines) + ")"
+	}
+	return talos + " (" + hits(machines) + ")"
 }
 
 // shownNames is how many machines a message names.

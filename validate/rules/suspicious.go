@@ -28,39 +28,36 @@ func checkSuspiciousPatch(c *Context) []fleet.Problem {
 		if err != nil {
 			continue
 		}
-		uses := patchUses(results)
+		changed, failed := patchUses(results)
 		for _, p := range cl.Patches {
-			problems = append(problems, patchProblems(c, cl, p, uses[p])...)
+			problems = append(problems, patchProblems(c, cl, p, changed[p], failed)...)
 		}
 	}
 	return problems
 }
 
-// patchUse sums up what a patch did to all machines.
-type patchUse struct {
-	changed, failed bool
-}
-
-// patchUses: a machine that does not render says nothing about what its patches would have changed.
-func patchUses(results []render.Result) map[*fleet.Patch]patchUse {
-	uses := map[*fleet.Patch]patchUse{}
+// patchUses says which patches changed something, and which machines do not render: these say nothing about what
+// their patches would have changed.
+func patchUses(results []render.Result) (changed map[*fleet.Patch]bool, failed map[string]bool) {
+	changed, failed = map[*fleet.Patch]bool{}, map[string]bool{}
 	for _, r := range results {
+		if r.Err != nil {
+			failed[r.Machine.Name] = true
+		}
 		for _, u := range r.Patches {
-			use := uses[u.Patch]
-			use.changed = use.changed || u.Changed
-			use.failed = use.failed || r.Err != nil
-			uses[u.Patch] = use
+			changed[u.Patch] = changed[u.Patch] || u.Changed
 		}
 	}
-	return uses
+	return changed, failed
 }
 
-func patchProblems(c *Context, cl *fleet.Cluster, p *fleet.Patch, use patchUse) []fleet.Problem {
+func patchProblems(c *Context, cl *fleet.Cluster, p *fleet.Patch, changed bool, failed map[string]bool) []fleet.Problem {
 	var problems []fleet.Problem
-	selected, failed := 0, use.failed
+	selected, told := 0, true
 	for _, m := range cl.Machines {
 		if !isRejected(m) && fleet.Matches(p.Manifest.Spec.Selector, m) {
 			selected++
+			told = told && !failed[m.Name]
 		}
 	}
 	switch {
@@ -68,7 +65,7 @@ func patchProblems(c *Context, cl *fleet.Cluster, p *fleet.Patch, use patchUse) 
 		if !unknownMachines(c.Head, cl.Name) {
 			problems = append(problems, warningAt(p.Object, "spec.selector", "the patch selects no machine of cluster "+cl.Name))
 		}
-	case !use.changed && !failed:
+	case !changed && told:
 		problems = append(problems, warningAt(p.Object, "", "the patch changes nothing on any machine that it selects"))
 	}
 	for i, e := range p.Entries {

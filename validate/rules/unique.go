@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/v1alpha1"
 )
 
 // talosAPIPort is where a machine's Talos API listens when its endpoint names no port.
@@ -65,7 +66,7 @@ func duplicates(claims []claim) []fleet.Problem {
 			continue
 		}
 		msg := cl.what + " is taken by " + f.object.ID() + " at " + place(f.object.At(f.path))
-		if f.object.Cluster != cl.object.Cluster {
+		if f.object.Cluster != cl.object.Cluster && f.object.Kind != v1alpha1.KindTalosCluster {
 			msg = cl.what + " is taken by " + f.object.ID() + " of cluster " + f.object.Cluster + " at " + place(f.object.At(f.path))
 		}
 		problems = append(problems, problemAt(cl.object, cl.path, msg))
@@ -75,7 +76,7 @@ func duplicates(claims []claim) []fleet.Problem {
 
 func nameClaim(o fleet.Object) claim {
 	scope := "name of " + o.Kind
-	if o.Cluster != "" && o.Kind != "TalosCluster" {
+	if o.Cluster != "" && o.Kind != v1alpha1.KindTalosCluster {
 		scope += " in " + o.Cluster
 	}
 	return claim{object: o, path: "metadata.name", scope: scope, value: o.Name, what: "the name " + o.Name}
