@@ -44,6 +44,8 @@ type Detail struct {
 	Digests map[string]map[string]string
 	// Renders at head, masked, by cluster and machine; nil unless Input.KeepRenders.
 	Renders map[string]map[string]mask.Render
+
+	scrubber scrubber
 }
 
 // Run checks one commit. What is wrong with the commit is in the report; an error is Ichor's own fault or that of its
@@ -109,6 +111,7 @@ func run(ctx context.Context, in Input) (*Report, *Detail, error) {
 	}
 	s.verdict()
 	s.plan()
+	s.scrub()
 	return s.report, s.detail, nil
 }
 

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"runtime"
@@ -33,31 +34,12 @@ type finding struct {
 	line, column int
 	// digest of the value without white space, to tell one secret from another.
 	digest string
+	// value itself; it must not reach an output.
+	value string
 }
 
 func checkPlaintextSecret(c *Context) []fleet.Problem {
-	files, talos := scannedFiles(c.Head)
-	found := make([][]finding, len(files))
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for i := range next {
-				found[i] = scanFile(files[i].Data, talos[files[i].Path])
-			}
-		})
-	}
-	for i := range files {
-		if files[i].SkipScan {
-			continue
-		}
-		if c.Ctx != nil && c.Ctx.Err() != nil {
-			break
-		}
-		next <- i
-	}
-	close(next)
-	wg.Wait()
+	files, found := scanFleet(c.Ctx, c.Head)
 	owners := fileOwners(c.Head)
 	var problems []fleet.Problem
 	for i, list := range found {
@@ -75,6 +57,51 @@ func checkPlaintextSecret(c *Context) []fleet.Problem {
 		}
 	}
 	return problems
+}
+
+// scanFleet scans every file, on all cores; found is parallel to files.
+func scanFleet(ctx context.Context, f *fleet.Fleet) (files []fleet.File, found [][]finding) {
+	files, talos := scannedFiles(f)
+	found = make([][]finding, len(files))
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := range next {
+				found[i] = scanFile(files[i].Data, talos[files[i].Path])
+			}
+		})
+	}
+	for i := range files {
+		if files[i].SkipScan {
+			continue
+		}
+		if ctx != nil && ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return files, found
+}
+
+// SecretValues gives the values that lie in plain text, in files that the scan leaves out too, so that no output
+// repeats them. The values are secret material.
+func SecretValues(f *fleet.Fleet) []string {
+	seen := *f
+	seen.Files = slices.Clone(f.Files)
+	for i := range seen.Files {
+		seen.Files[i].SkipScan = false
+	}
+	_, found := scanFleet(nil, &seen)
+	var out []string
+	for _, list := range found {
+		for _, x := range list {
+			out = append(out, x.value)
+		}
+	}
+	return out
 }
 
 // scannedFiles lists every text file once, those outside of the path that manifests name too. talos holds those that

@@ -22,7 +22,7 @@ func scanText(data []byte) []finding {
 	lines := newLineIndex(data)
 	add := func(what, value string, offset int) {
 		line, column := lines.place(offset)
-		out = append(out, finding{what: what, line: line, column: column, digest: digestOf(value)})
+		out = append(out, finding{what: what, line: line, column: column, digest: digestOf(value), value: value})
 	}
 	each(data, pemBegin, func(offset int) {
 		if what, value, ok := pemAt(data[offset:]); ok {
@@ -187,7 +187,7 @@ func scanLines(data []byte) []finding {
 				continue
 			}
 			line, column := lines.place(m[4])
-			out = append(out, finding{what: f.what, line: line, column: column, digest: digestOf(value)})
+			out = append(out, finding{what: f.what, line: line, column: column, digest: digestOf(value), value: value})
 			break
 		}
 	}

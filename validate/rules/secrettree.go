@@ -172,5 +172,7 @@ func (w *treeWalk) add(what, value string, at *yaml.Node, path string) {
 		return
 	}
 	w.seen[where] = true
-	w.found = append(w.found, finding{what: what, path: path, line: at.Line, column: at.Column, digest: digestOf(value)})
+	w.found = append(w.found, finding{
+		what: what, path: path, line: at.Line, column: at.Column, digest: digestOf(value), value: value,
+	})
 }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/sync/git"
+	"ichor.maesh.dev/ichor/validate/check"
+)
+
+// source says what a command looks at: a folder as it is, or commits of the repository that it lies in.
+type source struct {
+	rev, base, path string
+	resolve         bool
+	timeout         time.Duration
+}
+
+// flags adds the flags of a source to a command.
+func (s *source) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.rev, "rev", "", "look at this `revision` of the Git repository instead of the folder's files")
+	f.StringVar(&s.base, "base", "",
+		"compare with this `revision` (default: HEAD for a folder, the first parent for --rev); what it has wrong already is excused")
+	f.StringVar(&s.path, "path", "", "look at this `folder` of the repository only")
+	f.DurationVar(&s.timeout, "timeout", check.DefaultTimeout, "give up after this `time`; then the check has failed")
+}
+
+// input opens what a check reads. done closes it.
+func (s *source) input(dir string) (in check.Input, done func(), err error) {
+	in = check.Input{Load: fleet.Options{Path: s.path}, Timeout: s.timeout, ExcuseBase: s.base != ""}
+	if s.resolve {
+		in.Resolve = resolveHost
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return in, nil, usagef("%s is no folder", dir)
+	}
+	done = func() {}
+	if s.rev == "" {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return in, nil, fmt.Errorf("open folder %s: %w", dir, err)
+		}
+		in.FS, done = root.FS(), func() { _ = root.Close() }
+	}
+	if err := s.commits(&in, dir); err != nil {
+		done()
+		return in, nil, err
+	}
+	return in, done, nil
+}
+
+// commits opens the commits that are looked at or compared with.
+func (s *source) commits(in *check.Input, dir string) error {
+	repo, err := git.OpenLocal(dir)
+	if err != nil {
+		if s.rev == "" && s.base == "" && errors.Is(err, git.ErrNoRepository) {
+			return nil
+		}
+		if errors.Is(err, git.ErrNoRepository) {
+			return usagef("%s is in no Git repository: --rev and --base need one", dir)
+		}
+		return fmt.Errorf("open repository of %s: %w", dir, err)
+	}
+	base := s.base
+	if s.rev != "" {
+		if in.Commit, in.FS, err = s.commit(repo, s.rev); err != nil {
+			return err
+		}
+		if base == "" {
+			if base, err = repo.FirstParent(in.Commit); err != nil {
+				return fmt.Errorf("find the parent of %s: %w", s.rev, err)
+			}
+		}
+	} else if base == "" {
+		if base, err = repo.Resolve("HEAD"); err != nil {
+			// A repository without a commit has nothing to compare with.
+			return nil
+		}
+	}
+	if base == "" {
+		return nil
+	}
+	in.Base, in.BaseFS, err = s.commit(repo, base)
+	return err
+}
+
+// commit opens the tree of a revision, under the folder that the command was given.
+func (s *source) commit(repo *git.Local, rev string) (string, fs.FS, error) {
+	sha, err := repo.Resolve(rev)
+	if err != nil {
+		return "", nil, usagef("unknown revision %q: %w", rev, err)
+	}
+	tree, err := repo.FS(sha)
+	if err != nil {
+		return "", nil, fmt.Errorf("open the tree of %s: %w", rev, err)
+	}
+	if repo.Prefix() == "" || repo.Prefix() == "." {
+		return sha, tree, nil
+	}
+	if info, err := fs.Stat(tree, repo.Prefix()); err != nil || !info.IsDir() {
+		// The folder is new: there it has nothing.
+		return sha, embed.FS{}, nil
+	}
+	sub, err := fs.Sub(tree, repo.Prefix())
+	if err != nil {
+		return "", nil, fmt.Errorf("open folder %s of %s: %w", repo.Prefix(), rev, err)
+	}
+	return sha, sub, nil
+}
+
+// run checks what the source says.
+func (s *source) run(ctx context.Context, args []string, keepRenders bool) (*check.Report, *check.Detail, error) {
+	dir := "."
+	if len(args) > 0 {
+		dir = args[0]
+	}
+	in, done, err := s.input(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	in.KeepRenders = keepRenders
+	return check.Run(ctx, in)
+}
+
+// resolveTimeout bounds one look-up.
+const resolveTimeout = 5 * time.Second
+
+func resolveHost(ctx context.Context, host string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	return net.DefaultResolver.LookupHost(ctx, host)
+}
