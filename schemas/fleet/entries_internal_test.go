@@ -9,7 +9,7 @@ import (
 // meansTheSame compares two nodes with aliases and merge keys expanded: tags and texts, not styles and order.
 func meansTheSame(a, b *yaml.Node) bool {
 	a, b = target(a), target(b)
-	if a.Kind != b.Kind || a.Tag != b.Tag || a.Value != b.Value {
+	if a.Kind != b.Kind || a.Tag != b.Tag || a.Value != b.Value && a.Tag != tagNull {
 		return false
 	}
 	if a.Kind == yaml.MappingNode {
@@ -75,6 +75,9 @@ func checkEmit(t *testing.T, text string) {
 		return
 	}
 	for _, n := range nodes {
+		if n.Kind == yaml.ScalarNode {
+			continue // an entry is a mapping or a list
+		}
 		e, err := measure(n)
 		if err != nil || e.totalNodes > 10_000 || e.depth > 100 || badMerge(n) {
 			continue

@@ -138,7 +138,7 @@ func wholeNumber(v any) (int, bool) {
 	case int64:
 		return int(x), true
 	case float64:
-		if x == math.Trunc(x) && math.Abs(x) < 1e15 {
+		if x == math.Trunc(x) && -(1<<63) <= x && x < 1<<63 {
 			return int(x), true
 		}
 	}
