@@ -24,6 +24,7 @@ var shapes = []shapeFunc{
 	func(n int) string { return pemOf(n, true, true) },
 	func(n int) string { return pemOf(n, true, false) },
 	func(n int) string { return fmt.Sprintf("https://stand-in-%d.invalid", n) },
+	func(n int) string { return fmt.Sprintf("tcp://stand-in-%d.invalid:5514/", n) },
 	func(n int) string { return fmt.Sprintf("%06d.%016d", n%1000000, n) },
 	func(n int) string { return fmt.Sprintf("192.0.2.%d", n%250+1) },
 	func(n int) string { return fmt.Sprintf("198.51.%d.0/24", n%250+1) },

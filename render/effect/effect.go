@@ -40,7 +40,7 @@ func Find(minor int, document, path string) (Row, bool) {
 	var best *Row
 	for i := range table {
 		r := &table[i]
-		if r.Document != kind && r.Document != "*" || minor < r.From || r.To != 0 && minor > r.To || !r.fits(steps) {
+		if r.Document != kind && (r.Document != "*" || kind == "v1alpha1") || minor < r.From || r.To != 0 && minor > r.To || !r.fits(steps) {
 			continue
 		}
 		if best == nil || r.longer(best) {
