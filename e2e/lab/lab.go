@@ -1,0 +1,221 @@
+// Package lab runs simulated Talos nodes on loopback addresses, with a network between them that
+// can be told to fail. It is what the demonstration and the end-to-end tests of Ichor run on.
+//
+// The nodes speak the real Talos API and control planes run a real etcd member; the state is on
+// disk and survives a kill of the process. docs/lab.md says what is simulated and what is not.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sort"
+	"sync"
+
+	"ichor.maesh.dev/ichor/e2e/lab/node"
+	"ichor.maesh.dev/ichor/e2e/lab/wire"
+)
+
+// Profile says how long things take on the nodes.
+type Profile int
+
+// Profiles.
+const (
+	// Fast is for tests and demonstrations.
+	Fast Profile = iota
+	// Real is near what real machines need.
+	Real
+)
+
+// Options configure a lab.
+type Options struct {
+	// StateDir is where the nodes' disks are; it is made if needed.
+	StateDir string
+	// Profile is Fast by default.
+	Profile Profile
+	// Timings replace the profile's when set.
+	Timings *node.Timings
+	// OnEvent gets what happens on the nodes. It must not block. May be nil.
+	OnEvent func(node.Event)
+}
+
+// Lab is a set of simulated nodes. All methods may be called from any goroutine.
+type Lab struct {
+	opts    Options
+	timings node.Timings
+	net     *wire.Net
+	hooks   *hooks
+
+	mu     sync.Mutex
+	nodes  map[string]*node.Node
+	closed bool
+}
+
+// New starts a lab on a folder: nodes that are in it already come back, those with power boot.
+func New(_ context.Context, opts Options) (*Lab, error) {
+	if opts.StateDir == "" {
+		return nil, errors.New("start lab: no state folder")
+	}
+	l := &Lab{opts: opts, net: wire.New(), hooks: newHooks(), nodes: map[string]*node.Node{}}
+	switch {
+	case opts.Timings != nil:
+		l.timings = *opts.Timings
+	case opts.Profile == Real:
+		l.timings = node.Real()
+	default:
+		l.timings = node.Fast()
+	}
+	dirs, err := os.ReadDir(l.nodesDir())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("start lab: %w", err)
+	}
+	for _, d := range dirs {
+		if _, err := l.add(node.Spec{Name: d.Name()}); err != nil {
+			return nil, fmt.Errorf("start lab: %w", err)
+		}
+	}
+	for _, n := range l.Nodes() {
+		if err := n.Resume(); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	return l, nil
+}
+
+func (l *Lab) nodesDir() string { return filepath.Join(l.opts.StateDir, "nodes") }
+
+// add makes the node without powering it on.
+func (l *Lab) add(spec node.Spec) (*node.Node, error) {
+	if spec.Name == "" || spec.Name != filepath.Base(spec.Name) || spec.Name[0] == '.' {
+		return nil, fmt.Errorf("add node: %q is no name", spec.Name)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, fmt.Errorf("add node %s: the lab is closed", spec.Name)
+	}
+	if l.nodes[spec.Name] != nil {
+		return nil, fmt.Errorf("add node %s: it is there already", spec.Name)
+	}
+	for _, other := range l.nodes {
+		if other.Spec().Address == spec.Address {
+			return nil, fmt.Errorf("add node %s: node %s has address %s", spec.Name, other.Name(), spec.Address)
+		}
+	}
+	n, err := node.New(spec, node.Options{
+		Dir: filepath.Join(l.nodesDir(), spec.Name), Timings: l.timings, Net: l.net,
+		Peers: l.Nodes, Hooks: l.hooks, OnEvent: l.opts.OnEvent,
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.nodes[spec.Name] = n
+	return n, nil
+}
+
+// AddNode adds a machine with blank disks and powers it on: it boots into maintenance mode.
+func (l *Lab) AddNode(spec node.Spec) (*node.Node, error) {
+	n, err := l.add(spec)
+	if err != nil {
+		return nil, err
+	}
+	return n, n.Start()
+}
+
+// AddConfigured adds a machine that already runs Talos with the given configuration.
+func (l *Lab) AddConfigured(spec node.Spec, config []byte) (*node.Node, error) {
+	n, err := l.add(spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.Configure(config); err != nil {
+		return nil, err
+	}
+	return n, n.Start()
+}
+
+// FromConfigured adds machines that already run Talos, in the order given, and bootstraps etcd on
+// the named one; the other control planes join. It returns when all are running and ready.
+func (l *Lab) FromConfigured(ctx context.Context, machines []Configured, bootstrap string) error {
+	for _, m := range machines {
+		if _, err := l.AddConfigured(m.Spec, m.Config); err != nil {
+			return err
+		}
+	}
+	if n := l.Node(bootstrap); n != nil {
+		if err := n.Bootstrap(ctx); err != nil {
+			return err
+		}
+	}
+	for _, m := range machines {
+		if err := l.WaitReady(ctx, m.Spec.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Configured is a machine together with the configuration it runs.
+type Configured struct {
+	Spec   node.Spec
+	Config []byte
+}
+
+// Node returns a node by its name in the lab, nil when there is none.
+func (l *Lab) Node(name string) *node.Node {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodes[name]
+}
+
+// Nodes returns all nodes by name.
+func (l *Lab) Nodes() []*node.Node {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]*node.Node, 0, len(l.nodes))
+	for _, n := range l.nodes {
+		out = append(out, n)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name() < out[j].Name() })
+	return out
+}
+
+// Remove takes a machine out of the lab, with its disks.
+func (l *Lab) Remove(name string) error {
+	n := l.Node(name)
+	if n == nil {
+		return fmt.Errorf("remove node %s: there is none", name)
+	}
+	if err := n.Close(); err != nil {
+		return err
+	}
+	l.net.Heal(name)
+	l.mu.Lock()
+	delete(l.nodes, name)
+	l.mu.Unlock()
+	return os.RemoveAll(filepath.Join(l.nodesDir(), name))
+}
+
+// Close stops the simulation. It switches no machine off: the next lab on the folder resumes them.
+func (l *Lab) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	nodes := make([]*node.Node, 0, len(l.nodes))
+	for _, n := range l.nodes {
+		nodes = append(nodes, n)
+	}
+	l.mu.Unlock()
+	var wg sync.WaitGroup
+	errs := make([]error, len(nodes))
+	for i, n := range nodes {
+		wg.Go(func() { errs[i] = n.Close() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Addr parses a loopback address; it is for literals and panics on a bad one.
+func Addr(s string) netip.Addr { return netip.MustParseAddr(s) }

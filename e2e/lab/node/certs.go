@@ -1,0 +1,115 @@
+package node
+
+import (
+	"crypto/tls"
+	stdx509 "crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+)
+
+const certTTL = 24 * time.Hour
+
+// CA is a certificate authority with its key, both as PEM.
+type CA = x509.PEMEncodedCertificateAndKey
+
+// maintenanceCert issues the certificate of the maintenance API: a fresh Ed25519 authority with
+// an empty subject, and a leaf for every address and name of the machine.
+func maintenanceCert(addr netip.Addr, hostname string) (*tls.Certificate, error) {
+	ca, err := x509.NewSelfSignedCertificateAuthority(x509.NotAfter(time.Now().Add(certTTL)))
+	if err != nil {
+		return nil, fmt.Errorf("make maintenance authority: %w", err)
+	}
+	return issue(ca, addr, names(hostname), x509.CommonName(constants.MaintenanceServiceCommonName))
+}
+
+// names are the DNS names of a machine: none while it has no hostname.
+func names(hostname string) []string {
+	if hostname == "" {
+		return nil
+	}
+	return []string{hostname}
+}
+
+// apiCert issues the certificate of the secure API from the cluster's machine CA. The SANs are
+// those of Talos: the node's addresses, loopback, the hostname and machine.certSANs.
+func apiCert(ca *CA, addr netip.Addr, hostname string, certSANs []string) (*tls.Certificate, error) {
+	authority, err := x509.NewCertificateAuthorityFromCertificateAndKey(ca)
+	if err != nil {
+		return nil, fmt.Errorf("load machine CA: %w", err)
+	}
+	dns := names(hostname)
+	var ips []net.IP
+	for _, san := range certSANs {
+		if ip := net.ParseIP(san); ip != nil {
+			ips = append(ips, ip)
+		} else if !slices.Contains(dns, san) {
+			dns = append(dns, san)
+		}
+	}
+	return issue(authority, addr, dns, x509.CommonName(hostname), x509.IPAddresses(append(ips, loopbacks(addr)...)))
+}
+
+func loopbacks(addr netip.Addr) []net.IP {
+	return []net.IP{addr.AsSlice(), net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+}
+
+func issue(ca *x509.CertificateAuthority, addr netip.Addr, dns []string, more ...x509.Option) (*tls.Certificate, error) {
+	opts := append([]x509.Option{
+		x509.IPAddresses(loopbacks(addr)), x509.DNSNames(dns),
+		x509.NotAfter(time.Now().Add(certTTL)),
+		x509.KeyUsage(stdx509.KeyUsageDigitalSignature),
+		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageServerAuth}),
+	}, more...)
+	pair, err := x509.NewKeyPair(ca, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("issue server certificate: %w", err)
+	}
+	return pair.Certificate, nil
+}
+
+// proxyCert issues the client certificate with which a control plane's apid talks to other nodes.
+func proxyCert(ca *CA) (*tls.Certificate, error) {
+	authority, err := x509.NewCertificateAuthorityFromCertificateAndKey(ca)
+	if err != nil {
+		return nil, fmt.Errorf("load machine CA: %w", err)
+	}
+	pair, err := x509.NewKeyPair(authority,
+		x509.Organization("os:impersonator"),
+		x509.NotAfter(time.Now().Add(certTTL)),
+		x509.KeyUsage(stdx509.KeyUsageDigitalSignature),
+		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageClientAuth}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("issue proxy certificate: %w", err)
+	}
+	return pair.Certificate, nil
+}
+
+// verifyUsage is apid's extra check: a client certificate is for client authentication and nothing else.
+func verifyUsage(_ [][]byte, chains [][]*stdx509.Certificate) error {
+	if len(chains) == 0 {
+		return errors.New("no verified chains")
+	}
+	for _, cert := range chains[0] {
+		if !cert.IsCA && !slices.Equal(cert.ExtKeyUsage, []stdx509.ExtKeyUsage{stdx509.ExtKeyUsageClientAuth}) {
+			return fmt.Errorf("certificate %q is missing the client auth extended key usage", cert.Subject)
+		}
+	}
+	return nil
+}
+
+// pool builds a pool of PEM certificates.
+func pool(pems ...[]byte) *stdx509.CertPool {
+	p := stdx509.NewCertPool()
+	for _, pem := range pems {
+		p.AppendCertsFromPEM(pem)
+	}
+	return p
+}

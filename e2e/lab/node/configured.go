@@ -1,0 +1,286 @@
+package node
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
+	configres "github.com/siderolabs/talos/pkg/machinery/resources/config"
+	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+	"github.com/siderolabs/talos/pkg/machinery/resources/network"
+	"github.com/siderolabs/talos/pkg/machinery/resources/secrets"
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// showConfig brings everything that follows from the active configuration in line with it.
+func (b *boot) showConfig() {
+	put(b, "config.MachineTypeController", configres.NewMachineType(), func(r *configres.MachineType) {
+		r.SetMachineType(b.machineType())
+	})
+	hostname := b.hostname()
+	before := b.members
+	b.mu.Lock()
+	b.members = hostname
+	b.mu.Unlock()
+	b.showHostname(hostname)
+	if b.complete() {
+		b.showIdentity()
+		b.showSecrets()
+		b.showNode(hostname)
+		b.announce()
+		b.restartChanged()
+	}
+	if before != hostname || b.complete() {
+		b.recertify()
+	}
+	b.refresh()
+}
+
+// hostname is what the machine calls itself: the configuration's name, else what the platform
+// says, else what the automatic naming of the configuration makes.
+func (b *boot) hostname() string {
+	cfg := b.config()
+	spec := b.node.Spec()
+	if cfg != nil && cfg.NetworkHostnameConfig() != nil {
+		if h := cfg.NetworkHostnameConfig().Hostname(); h != "" {
+			return strings.SplitN(h, ".", 2)[0]
+		}
+	}
+	if spec.Hostname != "" {
+		return spec.Hostname
+	}
+	if cfg == nil || cfg.NetworkHostnameConfig() == nil {
+		return ""
+	}
+	switch cfg.NetworkHostnameConfig().AutoHostname() {
+	case nethelpers.AutoHostnameKindAddr:
+		return "talos-" + strings.ReplaceAll(spec.Address.String(), ".", "-")
+	case nethelpers.AutoHostnameKindStable:
+		if id := b.identity(); id != "" {
+			return stableHostname(id)
+		}
+	}
+	return ""
+}
+
+// stableHostname is Talos's name made from the node's identity: talos-xxx-xxx.
+func stableHostname(nodeID string) string {
+	sum := sha256.Sum256([]byte(nodeID))
+	b36 := new(big.Int).SetBytes(sum[:8]).Text(36)
+	return fmt.Sprintf("talos-%s-%s", b36[1:4], b36[4:7])
+}
+
+func (b *boot) showHostname(hostname string) {
+	b.putNetworkStatus(hostname != "")
+	if hostname == "" {
+		remove(b, "network.HostnameSpecController", network.NewHostnameStatus(network.NamespaceName, network.HostnameID).Metadata())
+		return
+	}
+	put(b, "network.HostnameSpecController", network.NewHostnameStatus(network.NamespaceName, network.HostnameID), func(r *network.HostnameStatus) {
+		r.TypedSpec().Hostname = hostname
+	})
+	put(b, "secrets.MaintenanceCertSANsController", secrets.NewCertSAN(secrets.NamespaceName, secrets.CertSANMaintenanceID), func(r *secrets.CertSAN) {
+		*r.TypedSpec() = secrets.CertSANSpec{
+			IPs:      []netip.Addr{b.node.Spec().Address, netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")},
+			DNSNames: []string{hostname}, FQDN: "maintenance-service.talos.dev",
+		}
+	})
+}
+
+func (b *boot) putNetworkStatus(hostname bool) {
+	put(b, "network.StatusController", network.NewStatus(network.NamespaceName, network.StatusID), func(r *network.Status) {
+		*r.TypedSpec() = network.StatusSpec{AddressReady: true, ConnectivityReady: true, HostnameReady: hostname, EtcFilesReady: true}
+	})
+}
+
+// identity is the node ID on STATE; a node without STATE has none.
+func (b *boot) identity() string {
+	data, err := os.ReadFile(b.disks.identity())
+	if err != nil {
+		return ""
+	}
+	var id cluster.IdentitySpec
+	if yaml.Unmarshal(data, &id) != nil {
+		return ""
+	}
+	return id.NodeID
+}
+
+// showIdentity makes the node's identity on STATE if there is none yet, and shows it. It survives
+// reboots and goes with STATE.
+func (b *boot) showIdentity() {
+	if !exists(b.disks.state()) {
+		return
+	}
+	id := b.identity()
+	if id == "" {
+		buf := make([]byte, 32)
+		rand.Read(buf) //nolint:errcheck // never fails
+		id = new(big.Int).SetBytes(buf).Text(62)
+		if err := writeFile(b.disks.identity(), []byte("nodeId: "+id+"\n")); err != nil {
+			b.node.emit("error", err.Error())
+			return
+		}
+	}
+	put(b, "cluster.NodeIdentityController", cluster.NewIdentity(cluster.NamespaceName, cluster.LocalIdentity), func(r *cluster.Identity) {
+		r.TypedSpec().NodeID = id
+	})
+}
+
+// showSecrets writes the resources that hold key material; readers are kept from them.
+func (b *boot) showSecrets() {
+	cfg := b.config()
+	sec, cl := cfg.Machine().Security(), cfg.Cluster()
+	put(b, "secrets.RootOSController", secrets.NewOSRoot(secrets.OSRootID), func(r *secrets.OSRoot) {
+		*r.TypedSpec() = secrets.OSRootSpec{IssuingCA: sec.IssuingCA(), AcceptedCAs: sec.AcceptedCAs(), Token: sec.Token()}
+	})
+	put(b, "secrets.APICertSANsController", secrets.NewCertSAN(secrets.NamespaceName, secrets.CertSANAPIID), func(r *secrets.CertSAN) {
+		h := b.hostname()
+		*r.TypedSpec() = secrets.CertSANSpec{
+			IPs:      []netip.Addr{b.node.Spec().Address, netip.MustParseAddr("127.0.0.1")},
+			DNSNames: names(h), FQDN: h,
+		}
+	})
+	if !b.machineType().IsControlPlane() {
+		return
+	}
+	put(b, "secrets.RootEtcdController", secrets.NewEtcdRoot(secrets.EtcdRootID), func(r *secrets.EtcdRoot) {
+		r.TypedSpec().EtcdCA = cl.Etcd().CA()
+	})
+	put(b, "secrets.RootKubernetesController", secrets.NewKubernetesRoot(secrets.KubernetesRootID), func(r *secrets.KubernetesRoot) {
+		*r.TypedSpec() = secrets.KubernetesRootSpec{
+			Name: cl.Name(), Endpoint: cl.Endpoint(), IssuingCA: cl.IssuingCA(), AcceptedCAs: cl.AcceptedCAs(),
+			ServiceAccount: cl.ServiceAccount(), AggregatorCA: cl.AggregatorCA(),
+			AESCBCEncryptionSecret: cl.AESCBCEncryptionSecret(), SecretboxEncryptionSecret: cl.SecretboxEncryptionSecret(),
+			BootstrapTokenID: cl.Token().ID(), BootstrapTokenSecret: cl.Token().Secret(),
+		}
+	})
+}
+
+// showNode writes the node's Kubernetes name and addresses, and what etcd will run with.
+func (b *boot) showNode(hostname string) {
+	spec, cfg := b.node.Spec(), b.config()
+	prefix := netip.PrefixFrom(spec.Address, prefixBits)
+	for _, id := range []string{network.NodeAddressCurrentID, network.NodeAddressRoutedID, network.NodeAddressAccumulativeID} {
+		b.putNodeAddress(network.FilteredNodeAddressID(id, k8s.NodeAddressFilterNoK8s), prefix)
+		b.putNodeAddress(network.FilteredNodeAddressID(id, k8s.NodeAddressFilterOnlyK8s))
+	}
+	if hostname == "" {
+		return
+	}
+	put(b, "k8s.NodenameController", k8s.NewNodename(k8s.NamespaceName, k8s.NodenameID), func(r *k8s.Nodename) {
+		*r.TypedSpec() = k8s.NodenameSpec{
+			Nodename: hostname, HostnameVersion: "1", SkipNodeRegistration: cfg.Machine().Kubelet().SkipNodeRegistration(),
+		}
+	})
+	put(b, "k8s.NodeIPController", k8s.NewNodeIP(k8s.NamespaceName, k8s.KubeletID), func(r *k8s.NodeIP) {
+		r.TypedSpec().Addresses = []netip.Addr{spec.Address}
+	})
+	if !b.machineType().IsControlPlane() {
+		return
+	}
+	put(b, "etcd.SpecController", etcd.NewSpec(etcd.NamespaceName, etcd.SpecID), func(r *etcd.Spec) {
+		*r.TypedSpec() = etcd.SpecSpec{
+			Name: hostname, AdvertisedAddresses: []netip.Addr{spec.Address},
+			ListenPeerAddresses: []netip.Addr{netip.IPv4Unspecified()}, ListenClientAddresses: []netip.Addr{netip.IPv4Unspecified()},
+			Image: "registry.k8s.io/etcd:" + b.node.release.etcd, ExtraArgs: map[string]etcd.ArgValues{},
+		}
+	})
+}
+
+// belongsTo says whether the boot is a configured node of the cluster with this identity.
+func (b *boot) belongsTo(clusterID string) bool {
+	return b.complete() && b.config().Cluster().ID() == clusterID
+}
+
+// announce makes every configured node of the cluster see every other, as the discovery service
+// does once nodes registered. Nodes that switched discovery off neither announce nor see anyone.
+func (b *boot) announce() {
+	for _, n := range b.node.opts.Peers() {
+		if pb := n.current(); pb != nil && pb != b && pb.belongsTo(b.config().Cluster().ID()) {
+			pb.discover()
+		}
+	}
+	b.discover()
+}
+
+// discover writes Affiliates and Members of the nodes that the lab knows to be of this cluster.
+func (b *boot) discover() {
+	if !b.complete() || !b.config().Cluster().Discovery().Enabled() {
+		b.showEndpoints(nil)
+		return
+	}
+	var endpoints []netip.Addr
+	for _, n := range b.node.opts.Peers() {
+		pb := n.current()
+		if pb == nil || !pb.belongsTo(b.config().Cluster().ID()) || !pb.config().Cluster().Discovery().Enabled() {
+			continue
+		}
+		id, host, addr := pb.identity(), pb.hostname(), n.Spec().Address
+		if id == "" || host == "" {
+			continue
+		}
+		system := "Talos (" + n.Spec().TalosVersion + ")"
+		var cp *cluster.ControlPlane
+		if pb.machineType().IsControlPlane() {
+			cp = &cluster.ControlPlane{APIServerPort: 6443}
+			endpoints = append(endpoints, addr)
+		}
+		kind := pb.machineType()
+		put(b, "cluster.AffiliateMergeController", cluster.NewAffiliate(cluster.NamespaceName, id), func(r *cluster.Affiliate) {
+			*r.TypedSpec() = cluster.AffiliateSpec{
+				NodeID: id, Addresses: []netip.Addr{addr}, Hostname: host, Nodename: host,
+				OperatingSystem: system, MachineType: kind, ControlPlane: cp,
+			}
+		})
+		put(b, "cluster.MemberController", cluster.NewMember(cluster.NamespaceName, host), func(r *cluster.Member) {
+			*r.TypedSpec() = cluster.MemberSpec{
+				NodeID: id, Addresses: []netip.Addr{addr}, Hostname: host,
+				MachineType: kind, OperatingSystem: system, ControlPlane: cp,
+			}
+		})
+	}
+	b.showEndpoints(endpoints)
+}
+
+// showEndpoints writes where the node believes control planes to be: the cluster endpoint's
+// address, and who was discovered.
+func (b *boot) showEndpoints(discovered []netip.Addr) {
+	if !b.complete() {
+		return
+	}
+	if len(discovered) > 0 {
+		put(b, "k8s.EndpointController", k8s.NewEndpoint(k8s.ControlPlaneNamespaceName, k8s.ControlPlaneDiscoveredEndpointsID), func(r *k8s.Endpoint) {
+			r.TypedSpec().Addresses = discovered
+		})
+	}
+	if u := b.config().Cluster().Endpoint(); u != nil {
+		if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
+			put(b, "k8s.EndpointController", k8s.NewEndpoint(k8s.ControlPlaneNamespaceName, k8s.ControlPlaneKubernetesEndpointsID), func(r *k8s.Endpoint) {
+				r.TypedSpec().Addresses = []netip.Addr{addr}
+			})
+		}
+	}
+}
+
+// controlPlanes are the machines behind the endpoints that this node knows.
+func (b *boot) controlPlanes() []*Node {
+	known := map[netip.Addr]bool{}
+	for _, a := range b.endpoints() {
+		known[a] = true
+	}
+	var out []*Node
+	for _, n := range b.node.opts.Peers() {
+		if known[n.Spec().Address] {
+			out = append(out, n)
+		}
+	}
+	return out
+}

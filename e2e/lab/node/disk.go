@@ -1,0 +1,119 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// record is what the lab keeps of a machine beside its disks: the hardware, its power switch,
+// and what was asked of it.
+type record struct {
+	Spec     Spec     `json:"spec"`
+	Off      bool     `json:"off,omitempty"`
+	Counters Counters `json:"counters"`
+}
+
+// disks are the machine's partitions as folders: META (Talos is installed), STATE (configuration
+// and identity) and EPHEMERAL (etcd). They survive reboots and a kill of the lab.
+type disks struct{ dir string }
+
+func (d disks) record() string    { return filepath.Join(d.dir, "machine.json") }
+func (d disks) meta() string      { return filepath.Join(d.dir, "META") }
+func (d disks) state() string     { return filepath.Join(d.dir, "STATE") }
+func (d disks) config() string    { return filepath.Join(d.state(), "config.yaml") }
+func (d disks) identity() string  { return filepath.Join(d.state(), "node-identity.yaml") }
+func (d disks) ephemeral() string { return filepath.Join(d.dir, "EPHEMERAL") }
+func (d disks) etcd() string      { return filepath.Join(d.ephemeral(), "lib", "etcd") }
+func (d disks) snapshot() string  { return filepath.Join(d.ephemeral(), "lib", "etcd.snapshot") }
+func (d disks) run() string       { return filepath.Join(d.dir, "run") }
+
+func (d disks) installed() bool { return exists(d.meta()) }
+
+// format makes the partitions, as the installer and the first boot do.
+func (d disks) format() error {
+	for _, dir := range []string{d.meta(), d.state(), filepath.Dir(d.etcd())} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("format disks: %w", err)
+		}
+	}
+	return nil
+}
+
+// wipe removes partitions by label; no label means all of them.
+func (d disks) wipe(labels ...string) error {
+	if len(labels) == 0 {
+		labels = []string{"META", "STATE", "EPHEMERAL"}
+	}
+	for _, label := range labels {
+		if err := os.RemoveAll(filepath.Join(d.dir, label)); err != nil {
+			return fmt.Errorf("wipe partition %s: %w", label, err)
+		}
+	}
+	return nil
+}
+
+// etcdEmpty says whether etcd has no data, as Talos decides it: an absent or empty folder.
+func (d disks) etcdEmpty() bool {
+	entries, err := os.ReadDir(d.etcd())
+	return err != nil || len(entries) == 0
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (d disks) readRecord() (record, error) {
+	var r record
+	b, err := os.ReadFile(d.record())
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("read record of machine %s: %w", d.dir, err)
+	}
+	return r, nil
+}
+
+func (d disks) writeRecord(r record) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(d.record(), b)
+}
+
+// readConfig returns the configuration on STATE; nil when there is none.
+func (d disks) readConfig() ([]byte, error) {
+	b, err := os.ReadFile(d.config())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// writeFile writes by temp, fsync, rename, readable by the owner only: configurations hold secrets.
+func writeFile(path string, b []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
+	if _, err := f.Write(b); err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -1,0 +1,233 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+)
+
+// staticPods of a control plane, as the kubelet reports them.
+var staticPods = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+
+// endpoints are the control plane addresses that the node knows, without doubles, in order.
+func (b *boot) endpoints() []netip.Addr {
+	list, err := safe.StateListAll[*k8s.Endpoint](b.ctx, b.state)
+	if err != nil {
+		return nil
+	}
+	var merged k8s.EndpointList
+	for r := range list.All() {
+		merged = merged.Merge(r)
+	}
+	return merged.Addresses
+}
+
+// kubelet plays the kubelet's part: after a moment it runs, the node registers and becomes ready,
+// and on a control plane whose etcd is up the static pods come up. No container ever runs.
+func (b *boot) kubelet() {
+	t := b.node.opts.Timings
+	if !sleep(b.ctx, t.Kubelet) || b.stopping() {
+		return
+	}
+	b.svc.set("kubelet", stRunning, "Started task kubelet")
+	if !sleep(b.ctx, t.Kubelet/4) {
+		return
+	}
+	b.svc.health("kubelet", true, "")
+	if b.machineType().IsControlPlane() {
+		for _, p := range staticPods {
+			b.showPod(p, false)
+		}
+		if !b.waitRunning("etcd") {
+			return
+		}
+		if !sleep(b.ctx, t.Kubelet) || b.stopping() {
+			return
+		}
+		for _, p := range staticPods {
+			b.showPod(p, true)
+		}
+	}
+	b.showKubeNode()
+}
+
+// waitRunning waits until a service really runs and is healthy.
+func (b *boot) waitRunning(id string) bool {
+	for {
+		st, healthy, wake := b.svc.state(id)
+		if st == stRunning && healthy {
+			return true
+		}
+		select {
+		case <-b.ctx.Done():
+			return false
+		case <-wake:
+		}
+	}
+}
+
+func (b *boot) stopping() bool {
+	switch b.seq.running() {
+	case "reboot", "reset", "shutdown":
+		return true
+	}
+	return b.ctx.Err() != nil
+}
+
+func (b *boot) showPod(name string, ready bool) {
+	host := b.hostname()
+	phase, cond := "Pending", "False"
+	if ready {
+		phase, cond = "Running", "True"
+	}
+	b.mu.Lock()
+	version := fmt.Sprint(b.podVersion + 1)
+	b.mu.Unlock()
+	put(b, "k8s.KubeletStaticPodController", k8s.NewStaticPodStatus(k8s.NamespaceName, "kube-system/"+name+"-"+host), func(r *k8s.StaticPodStatus) {
+		r.Metadata().Annotations().Set("talos.dev/config-version", version)
+		r.TypedSpec().PodStatus = map[string]any{
+			"phase":  phase,
+			"hostIP": b.node.Spec().Address.String(),
+			"podIP":  b.node.Spec().Address.String(),
+			"conditions": []any{
+				map[string]any{"type": "Ready", "status": cond},
+			},
+		}
+	})
+	b.refresh()
+}
+
+func (b *boot) stopPods() {
+	list, err := safe.StateListAll[*k8s.StaticPodStatus](b.ctx, b.state)
+	if err != nil {
+		return
+	}
+	for p := range list.All() {
+		remove(b, "k8s.KubeletStaticPodController", p.Metadata())
+	}
+	b.refresh()
+}
+
+// showKubeNode writes the Node's status as the API server would have it.
+func (b *boot) showKubeNode() {
+	cfg, host := b.config(), b.hostname()
+	if cfg == nil || cfg.Machine() == nil || host == "" || cfg.Machine().Kubelet().SkipNodeRegistration() {
+		b.refresh()
+		return
+	}
+	b.node.mu.Lock()
+	ready := !b.node.notReady
+	b.node.mu.Unlock()
+	labels := map[string]string{"kubernetes.io/hostname": host, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+	if b.machineType().IsControlPlane() {
+		labels["node-role.kubernetes.io/control-plane"] = ""
+	}
+	for k, v := range cfg.Machine().NodeLabels() {
+		labels[k] = v
+	}
+	put(b, "k8s.NodeStatusController", k8s.NewNodeStatus(k8s.NamespaceName, host), func(r *k8s.NodeStatus) {
+		*r.TypedSpec() = k8s.NodeStatusSpec{Nodename: host, NodeReady: ready, Labels: labels, Annotations: map[string]string{}}
+	})
+	b.refresh()
+}
+
+// SetNodeReady makes the node's Kubernetes Node ready or not; ready is the default.
+func (n *Node) SetNodeReady(ready bool) {
+	n.mu.Lock()
+	n.notReady = !ready
+	b := n.boot
+	n.mu.Unlock()
+	if b != nil {
+		if _, healthy := b.svc.is("kubelet"); healthy {
+			b.showKubeNode()
+		}
+	}
+}
+
+// restartChanged restarts what a live change of the configuration restarts on a node: the kubelet
+// for its own section, node labels of the Node, and a static pod for its section.
+func (b *boot) restartChanged() {
+	cfg := b.config()
+	raw := cfg.RawV1Alpha1()
+	if raw == nil || raw.MachineConfig == nil || raw.ClusterConfig == nil {
+		return
+	}
+	now := map[string]string{
+		"kubelet":                 section(raw.MachineConfig.MachineKubelet) + fmt.Sprint(cfg.Machine().NodeTaints()),
+		"kube-apiserver":          section(raw.ClusterConfig.APIServerConfig) + documents(cfg, "KubeAPIServerConfig", "KubeAuthenticationConfig", "KubeAuthorizerConfig", "KubeAuditPolicyConfig", "KubeAdmissionControlConfig"),
+		"kube-controller-manager": section(raw.ClusterConfig.ControllerManagerConfig) + documents(cfg, "KubeControllerManagerConfig"),
+		"kube-scheduler":          section(raw.ClusterConfig.SchedulerConfig) + documents(cfg, "KubeSchedulerConfig"),
+	}
+	b.mu.Lock()
+	before := b.sections
+	b.sections = now
+	b.mu.Unlock()
+	if before == nil {
+		return
+	}
+	if up, _ := b.svc.is("kubelet"); !up {
+		return
+	}
+	if before["kubelet"] != now["kubelet"] {
+		b.goDo(b.restartKubelet)
+	} else {
+		b.showKubeNode()
+	}
+	for _, p := range staticPods {
+		if before[p] != now[p] && b.machineType().IsControlPlane() {
+			b.goDo(func() { b.restartPod(p) })
+		}
+	}
+}
+
+// section is a part of the configuration as text, for comparing.
+func section(v any) string {
+	out, err := encoder.NewEncoder(v, encoder.WithComments(encoder.CommentsDisabled)).Encode()
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
+}
+
+// documents are the configuration's documents of the given kinds, as text.
+func documents(cfg config.Provider, kinds ...string) string {
+	var out strings.Builder
+	for _, d := range cfg.Documents() {
+		if slices.Contains(kinds, d.Kind()) {
+			out.WriteString(section(d))
+		}
+	}
+	return out.String()
+}
+
+func (b *boot) restartKubelet() {
+	b.node.emit("restart", "kubelet")
+	b.stopService("kubelet")
+	b.svc.set("kubelet", stStarting, "Starting service")
+	if !sleep(b.ctx, b.node.opts.Timings.Kubelet) || b.stopping() {
+		return
+	}
+	b.svc.set("kubelet", stRunning, "Started task kubelet")
+	if sleep(b.ctx, b.node.opts.Timings.Kubelet/4) && !b.stopping() {
+		b.svc.health("kubelet", true, "")
+		b.showKubeNode()
+	}
+}
+
+func (b *boot) restartPod(name string) {
+	b.node.emit("restart", name)
+	b.mu.Lock()
+	b.podVersion++
+	b.mu.Unlock()
+	b.showPod(name, false)
+	if sleep(b.ctx, b.node.opts.Timings.Kubelet+50*time.Millisecond) && !b.stopping() {
+		b.showPod(name, true)
+	}
+}

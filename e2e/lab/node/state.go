@@ -1,0 +1,122 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/resource/meta"
+	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
+	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
+	"github.com/cosi-project/runtime/pkg/state/registry"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// namespaces as Talos registers them.
+var namespaces = [][2]string{
+	{"runtime", "Talos v1alpha1 subsystems glue resources."},
+	{"cluster", "Cluster configuration and discovery resources."},
+	{"cluster-raw", "Cluster unmerged raw resources."},
+	{"config", "Talos node configuration."},
+	{"etcd", "etcd resources."},
+	{"files", "Files and file-like resources."},
+	{"hardware", "Hardware resources."},
+	{"k8s", "Kubernetes all node types resources."},
+	{"controlplane", "Kubernetes control plane resources."},
+	{"kubespan", "KubeSpan resources."},
+	{"network", "Networking resources."},
+	{"network-config", "Networking configuration resources."},
+	{"cri", "CRI Seccomp resources."},
+	{"secrets", "Resources with secret material."},
+	{"security", "Security resources."},
+	{"perf", "Stats resources."},
+}
+
+// newState builds the COSI state of one boot, with the types and namespaces of the release registered.
+func newState(ctx context.Context, rel release) (state.State, error) {
+	st := state.WrapCore(namespaced.NewState(inmem.Build))
+	ns := registry.NewNamespaceRegistry(st)
+	if err := ns.RegisterDefault(ctx); err != nil {
+		return nil, err
+	}
+	all := namespaces
+	if rel.newResources {
+		all = append(append([][2]string(nil), namespaces...), [2]string{"storage", "Storage resources."})
+	}
+	for _, n := range all {
+		if err := ns.Register(ctx, n[0], n[1]); err != nil {
+			return nil, err
+		}
+	}
+	rr := registry.NewResourceRegistry(st)
+	if err := rr.RegisterDefault(ctx); err != nil {
+		return nil, err
+	}
+	types := definitions()
+	if rel.newResources {
+		types = append(types, newDefinitions()...)
+	}
+	for _, t := range types {
+		if err := rr.Register(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+// accessPolicy is Talos's filter in front of the resources (internal/app/resources/access.go).
+func accessPolicy(st state.State) state.FilteringRule {
+	return func(ctx context.Context, access state.Access) error {
+		if !access.Verb.Readonly() {
+			return status.Error(codes.PermissionDenied, "write access is not allowed")
+		}
+		rd, err := safe.StateGet[*meta.ResourceDefinition](ctx, st, resource.NewMetadata(
+			meta.NamespaceName, meta.ResourceDefinitionType, strings.ToLower(access.ResourceType), resource.VersionUndefined))
+		if state.IsNotFoundError(err) {
+			return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", access.ResourceType)
+		}
+		if err != nil {
+			return err
+		}
+		switch s := rd.TypedSpec().Sensitivity; s {
+		case meta.Sensitive:
+			if !rolesOf(ctx).Includes(role.Admin) {
+				return errNotAuthorized
+			}
+		case meta.NonSensitive:
+		default:
+			return fmt.Errorf("unexpected sensitivity %q", s)
+		}
+		_, err = safe.StateGet[*meta.Namespace](ctx, st, resource.NewMetadata(
+			meta.NamespaceName, meta.NamespaceType, access.ResourceNamespace, resource.VersionUndefined))
+		if state.IsNotFoundError(err) {
+			return status.Errorf(codes.PermissionDenied, "namespace %q is not supported", access.ResourceNamespace)
+		}
+		return err
+	}
+}
+
+// put creates or changes a resource as the named controller; an unchanged one keeps its version.
+// A boot that is over has no state left to change.
+func put[T resource.Resource](b *boot, owner string, r T, fn func(T)) {
+	err := safe.StateModify(b.ctx, b.state, r, func(r T) error {
+		fn(r)
+		return nil
+	}, state.WithUpdateOwner(owner))
+	if err != nil && b.ctx.Err() == nil {
+		b.node.emit("error", fmt.Sprintf("put resource %s: %v", r.Metadata(), err))
+	}
+}
+
+// remove destroys a resource of the named controller if it is there.
+func remove(b *boot, owner string, md *resource.Metadata) {
+	err := b.state.Destroy(b.ctx, md, state.WithDestroyOwner(owner))
+	if err != nil && !state.IsNotFoundError(err) && b.ctx.Err() == nil {
+		b.node.emit("error", fmt.Sprintf("destroy resource %s: %v", md, err))
+	}
+}
