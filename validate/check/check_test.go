@@ -13,8 +13,11 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"ichor.maesh.dev/ichor/schemas/fleet"
 	"ichor.maesh.dev/ichor/validate/check"
 )
+
+type fleetProblem = fleet.Problem
 
 var update = flag.Bool("update", false, "write what the checks give into the want sections")
 
