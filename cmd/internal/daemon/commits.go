@@ -1,0 +1,172 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"ichor.maesh.dev/ichor/render"
+	"ichor.maesh.dev/ichor/render/bundle"
+	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/sync/git"
+	"ichor.maesh.dev/ichor/validate/check"
+)
+
+// History is what the daemon asks of the mirror; sync/git.Mirror is one.
+type History interface {
+	// FS gives the tree of a commit that was fetched.
+	FS(commit string) (fs.FS, error)
+	// Parent gives the first parent, "" for a root commit.
+	Parent(commit string) (string, error)
+	// IsAncestor tells whether old is now or one of its ancestors; a commit that is not there is nobody's.
+	IsAncestor(old, now string) (bool, error)
+	// CommitInfo reads a commit.
+	CommitInfo(commit string) (git.CommitInfo, error)
+}
+
+// checked is a commit with what its check found.
+type checked struct {
+	commit, base string
+	report       *check.Report
+	detail       *check.Detail
+	took         time.Duration
+}
+
+// commits checks commits and remembers the newest results.
+type commits struct {
+	history History
+	load    fleet.Options
+	timeout time.Duration
+	now     func() time.Time
+
+	mu      sync.Mutex
+	results map[string]*checked
+	order   []string
+	// digests of machines at commits that are only needed as baselines, by commit and cluster.
+	baselines map[string]map[string]string
+}
+
+// rememberChecks bounds how many results stay in memory: each holds a whole fleet.
+const rememberChecks = 8
+
+// errNoTree marks a commit whose files can't be had (any more).
+type errNoTree struct{ err error }
+
+func (e errNoTree) Error() string { return "read the commit's files: " + e.err.Error() }
+func (e errNoTree) Unwrap() error { return e.err }
+
+// check does (or remembers) the check of a commit against a base ("" none). excuse: problems that base has too do not
+// fail it.
+func (c *commits) check(ctx context.Context, commit, base string, excuse bool) (*checked, error) {
+	key := fmt.Sprintf("%s/%s/%t", commit, base, excuse)
+	c.mu.Lock()
+	if r, ok := c.results[key]; ok {
+		c.mu.Unlock()
+		return r, nil
+	}
+	c.mu.Unlock()
+
+	in := check.Input{Commit: commit, Base: base, Load: c.load, ExcuseBase: excuse, Timeout: c.timeout}
+	var err error
+	if in.FS, err = c.history.FS(commit); err != nil {
+		return nil, errNoTree{err}
+	}
+	if base != "" {
+		if in.BaseFS, err = c.history.FS(base); err != nil {
+			return nil, errNoTree{err}
+		}
+	}
+	start := c.now()
+	report, detail, err := check.Run(ctx, in)
+	if err != nil {
+		return nil, fmt.Errorf("check commit %s: %w", commit, err)
+	}
+	r := &checked{commit: commit, base: base, report: report, detail: detail, took: c.now().Sub(start)}
+	c.remember(key, r)
+	return r, nil
+}
+
+func (c *commits) remember(key string, r *checked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.results == nil {
+		c.results = map[string]*checked{}
+	}
+	c.results[key] = r
+	c.order = append(c.order, key)
+	for len(c.order) > rememberChecks {
+		delete(c.results, c.order[0])
+		c.order = c.order[1:]
+	}
+}
+
+// head checks a commit of the watched branch against its first parent; everything counts.
+func (c *commits) head(ctx context.Context, commit string) (*checked, error) {
+	base, err := c.history.Parent(commit)
+	if err != nil {
+		return nil, errNoTree{err}
+	}
+	return c.check(ctx, commit, base, false)
+}
+
+// baseline gives the masked digests that this build renders for a cluster at a commit, by machine; nil where the
+// commit or the cluster in it can't be had.
+func (c *commits) baseline(ctx context.Context, commit, cluster string) map[string]string {
+	if commit == "" {
+		return nil
+	}
+	key := commit + "/" + cluster
+	c.mu.Lock()
+	if d, ok := c.baselines[key]; ok {
+		c.mu.Unlock()
+		return d
+	}
+	c.mu.Unlock()
+	d := c.render(ctx, commit, cluster)
+	if d == nil && ctx.Err() != nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.baselines == nil || len(c.baselines) > 64 {
+		c.baselines = map[string]map[string]string{}
+	}
+	c.baselines[key] = d
+	return d
+}
+
+func (c *commits) render(ctx context.Context, commit, cluster string) map[string]string {
+	files, err := c.history.FS(commit)
+	if err != nil {
+		return nil
+	}
+	f, _, err := fleet.Load(ctx, files, c.load)
+	if err != nil {
+		return nil
+	}
+	cl := f.Cluster(cluster)
+	if cl == nil || cl.Manifest == nil {
+		return nil
+	}
+	var ciphertext []byte
+	if cl.Secrets != nil {
+		ciphertext = cl.Secrets.Data
+	}
+	b, err := bundle.StandIn(cluster, ciphertext)
+	if err != nil {
+		return nil
+	}
+	results, err := render.Cluster(ctx, render.Input{Cluster: cl, Bundle: b, WithoutConfig: true})
+	if err != nil {
+		return nil
+	}
+	digests := map[string]string{}
+	for _, r := range results {
+		if r.Err == nil {
+			digests[r.Machine.Name] = r.Digest
+		}
+	}
+	return digests
+}
