@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -288,9 +289,11 @@ func (out *parsed) salvage(src source, whole error) {
 			if failed++; failed == 1 {
 				who := u.who()
 				at.Cluster, at.Machine, at.Object = who.Cluster, who.Machine, who.Object
-				if l, m := parserError(err); l > 0 {
-					at.Line, at.Message = l+c.line, "the file does not parse as YAML: "+m
+				l, m := parserError(err)
+				if l == 0 {
+					l = badCharacterLine(c.data)
 				}
+				at.Line, at.Message = l+c.line, "the file does not parse as YAML: "+m
 			}
 			continue
 		}
@@ -301,6 +304,22 @@ func (out *parsed) salvage(src source, whole error) {
 	if failed == 0 {
 		out.unknown = append(out.unknown, Unknown{File: src.file})
 	}
+}
+
+// badCharacterLine finds the line of the first character that YAML does not allow, for which the parser gives no line;
+// 1 where there is none.
+func badCharacterLine(data []byte) int {
+	line := 1
+	for len(data) > 0 {
+		r, n := utf8.DecodeRune(data)
+		if r == '\n' {
+			line++
+		} else if r == utf8.RuneError && n == 1 || r < 0x20 && r != '\t' && r != '\r' || r == 0x7f {
+			return line
+		}
+		data = data[n:]
+	}
+	return 1
 }
 
 // chunk is the text of one document and the number of lines before it.

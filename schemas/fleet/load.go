@@ -9,7 +9,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // Options of Load. The zero value has the documented defaults.
@@ -110,22 +109,11 @@ func isYAML(name string) bool {
 	return strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
 }
 
-// isText tells whether the beginning of a file looks like text: no NUL, and valid UTF-8 but for a cut last character.
-func isText(head []byte) bool {
+// isText tells text from binary as Git does: by a NUL in the first 8 KiB. Text in another encoding than UTF-8 counts
+// as text: it is scanned for secrets too.
+func isText(data []byte) bool {
 	const sniff = 8 << 10
-	if len(head) > sniff {
-		head = head[:sniff]
-	}
-	if bytes.IndexByte(head, 0) >= 0 {
-		return false
-	}
-	for i := 0; i < utf8.UTFMax && len(head) > 0; i++ {
-		if utf8.Valid(head) {
-			return true
-		}
-		head = head[:len(head)-1]
-	}
-	return len(head) == 0
+	return bytes.IndexByte(data[:min(len(data), sniff)], 0) < 0
 }
 
 // excluded tells whether a file is left out of the secret scan.

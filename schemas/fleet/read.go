@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -63,7 +64,7 @@ func (l *loader) readListed(name string) (f *File, more bool, err error) {
 		return nil, false, err
 	}
 	if !isText(data) {
-		l.skipped[name] = "is no text file"
+		l.binary(name, data)
 		return nil, true, nil
 	}
 	if !whole {
@@ -92,6 +93,16 @@ func (l *loader) keep(name string, data []byte) *File {
 func (l *loader) stop(name, message string) {
 	l.limit(Error, name, message, "narrow the folder with --path, or raise the limit")
 	l.fleet.Unknown = append(l.fleet.Unknown, Unknown{})
+}
+
+// binary leaves a file out. A manifest that an editor saved as UTF-16 must not vanish without a word.
+func (l *loader) binary(name string, data []byte) {
+	l.skipped[name] = "is no text file"
+	if isYAML(name) && namesGroup(bytes.ReplaceAll(data, []byte{0}, nil)) {
+		l.problems = append(l.problems, Problem{Rule: ruleSchema, Severity: Error, File: name, Line: 1, Column: 1,
+			Message: "the file is no UTF-8 text", Hint: "save it as UTF-8"})
+		l.fleet.Unknown = append(l.fleet.Unknown, Unknown{File: name})
+	}
 }
 
 // tooLarge reports a file over the size limit: YAML may hold manifests, anything else is only not scanned.
