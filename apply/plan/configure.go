@@ -116,7 +116,7 @@ func (w *world) configure(m *machine) {
 		}
 		return
 	}
-	if w.equal(m) || w.tryByOtherSafe(m) || (len(w.pendingReboot(m)) > 0 && w.staged(m) && m.inv.AnsweredDigest != m.digest()) {
+	if w.equal(m) || (m.inv != nil && w.tryByOther(m)) || (len(w.pendingReboot(m)) > 0 && w.staged(m) && m.inv.AnsweredDigest != m.digest()) {
 		return
 	}
 	if w.drift(m) && w.in.Desired.ReportDrift {
@@ -131,8 +131,6 @@ func (w *world) configure(m *machine) {
 	}
 	w.send(m)
 }
-
-func (w *world) tryByOtherSafe(m *machine) bool { return m.inv != nil && w.tryByOther(m) }
 
 // retryLeft is how long a configuration that was sent is waited for before it is sent again, 0 not.
 func (w *world) retryLeft(m *machine) time.Duration {
@@ -277,7 +275,7 @@ func (w *world) expect(a wish) Expect {
 	if a.onMember() && a.kind != DoConfirm && !a.m.etcdDown() {
 		e.SkipKubernetes = w.in.Desired.SkipKubernetesGates != ""
 		for _, m := range w.cps {
-			if m != a.m {
+			if m != a.m && !(a.m.broken() && m.newcomer()) {
 				e.OthersHealthy = append(e.OthersHealthy, m.name)
 			}
 		}

@@ -9,7 +9,9 @@ package plan
 //
 // All Record kinds and CloseIntent of one decision are ONE inventory write, in the order given, done before the
 // actions on nodes of the same decision. They are no acts on nodes: an inventory that can't be pushed now keeps them in
-// the local copy. Actions on nodes of one decision are compatible: they may run at the same time.
+// the local copy. After actions on nodes the machines that they touched are read again before Next is called again. A
+// write that is refused because another holder has a newer epoch (Fenced) ends the pass: nothing more is done to any
+// node, not even what is idempotent. Actions on nodes of one decision are compatible: they may run at the same time.
 //
 // Act answers each action with done, not done or unknown, and plan never sees that answer: whatever must be
 // remembered is in the inventory, the rest is seen by the next observation. "Push" below is the synchronous
@@ -41,7 +43,8 @@ package plan
 //
 //	DoConfigure  Precondition: Expect (mode, identity, and OthersHealthy when it is a control plane), the node's own dry-run
 //	             in the mode of Send accepts. Never when the node may be under a try (plan never asks for it then).
-//	             Note, after the dry-run and before the call: SentDigest, SentCommit, SentAt, SentMode = Send; AttemptedCommit of the cluster.
+//	             Note, after the dry-run and before the call: SentDigest, SentCommit, SentAt, SentMode = Send; AttemptedCommit
+//	             of the cluster. Where Disrupts is not empty it is a push: what disrupts must be fenced.
 //	             Call: ApplyConfiguration NO_REBOOT, STAGED or TRY with TryTimeout.
 //	             Refused by the node for what it says → Failure and FailedDigest (note). Refused because it "can't be applied
 //	             in immediate mode" (up to 1.13, SendNoReboot or SendTry) → AnsweredEffect "reboot" and AnsweredDigest
@@ -75,7 +78,9 @@ package plan
 //	             EncryptedFingerprint from the Desired; InForceCommit = Commit of every machine whose InForceDigest is its
 //	             Desired digest (so that the baseline is one commit's render).
 //	RecordFailure   Failure = Message, FailedDigest = Digest.
-//	RecordRebootPending  RebootPending = Paths, RebootPendingBootID = Expect.BootID ("" when Paths is empty).
+//	RecordRebootPending  RebootPending = Paths, RebootPendingBootID = Expect.BootID ("" when Paths is empty). A push: where
+//	             it can't be pushed it is not kept locally either, so that plan asks again before it sends anything
+//	             (a node from 1.14 on never says that it waits for a reboot, so this must not be forgotten).
 //	RecordNodeReady      NodeReadySeen = true.
 //	CloseIntent  Removes the intent IntentID (push: it is an outcome). Outcome done of a reboot clears RebootPending and
 //	             RebootPendingBootID; not-done of a bootstrap clears BootstrapMachine and BootstrapUUID; failed writes

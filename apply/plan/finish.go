@@ -272,7 +272,7 @@ func (w *world) ran(m *machine) bool { return w.compared(m) && m.facts.Config.Eq
 
 // tryByOther: running is the wish, stored is not, and no try of ours is known: it may be one whose note was lost.
 func (w *world) tryByOther(m *machine) bool {
-	return w.compared(m) && m.facts.Config.TryPending && m.inv.SentMode != string(SendStaged)
+	return !m.sent() && w.compared(m) && m.facts.Config.TryPending
 }
 
 func (w *world) proveTry(m *machine) {
@@ -332,8 +332,7 @@ func (w *world) reboot(m *machine) {
 
 // staged: the wish is stored on the node and waits for a reboot that the node can't do without.
 func (w *world) staged(m *machine) bool {
-	return m.sent() && m.inv.SentMode == string(SendStaged) && w.compared(m) &&
-		!m.facts.Config.Equal && m.facts.Config.PersistentEqual
+	return m.sent() && m.inv.SentMode == string(SendStaged) && w.compared(m) && m.facts.Config.Staged
 }
 
 // pendingReboot lists the paths that wait for a reboot of a machine, nil none.

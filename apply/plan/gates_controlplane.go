@@ -13,9 +13,9 @@ var controlPlaneGates = []gate{
 	{"one-at-a-time", oneAtATime},
 	{"others-fresh", othersFresh},
 	{"others-healthy", othersHealthy},
+	{"even-count", evenCount},
 	{"quorum", keepsQuorum},
 	{"kubernetes", kubernetesReady},
-	{"even-count", evenCount},
 	{"settle", settled},
 }
 
@@ -34,7 +34,7 @@ func rolloutStopped(w *world, a wish) *refusal {
 
 // oneAtATime: at most one control plane is disrupted at any time, by any act.
 func oneAtATime(w *world, a wish) *refusal {
-	if !a.m.controlPlane() || a.kind == DoInstall {
+	if !a.onMember() {
 		return nil
 	}
 	if w.cpTaken != "" && w.cpTaken != a.m.name {
@@ -64,10 +64,18 @@ func (w *world) underWay(m *machine) string {
 	if w.tryLeft(m) > 0 {
 		return "it runs a configuration on trial"
 	}
-	if m.sent() && !m.recorded() && w.equal(m) && !m.failed() && len(w.pendingReboot(m)) == 0 {
-		return "its configuration has to prove itself for the settle time"
+	if !m.sent() || m.recorded() || m.failed() || m.mode() == ModeMaintenance {
+		return ""
 	}
-	return ""
+	switch {
+	case !w.compared(m):
+		return "its configuration was sent and is not seen on it yet"
+	case !w.equal(m) || len(w.pendingReboot(m)) > 0:
+		return "" // begun: see there
+	case m.etcdEmpty() && !w.bootstrapped() && w.in.Now.Sub(m.inv.SentAt) >= w.in.Desired.Settle:
+		return "" // it waits for the bootstrap, and can't prove more than that
+	}
+	return "its configuration has to prove itself for the settle time"
 }
 
 // begun tells whether a configuration was sent to a machine and further acts have to bring it into force.
@@ -116,6 +124,9 @@ func othersHealthy(w *world, a wish) *refusal {
 				leaders = append(leaders, m.facts.Etcd.Leader)
 			}
 			continue
+		}
+		if a.m.broken() && m.newcomer() {
+			continue // it can't join before the broken one is mended
 		}
 		if v.Is != Yes {
 			r := refuse(state.ReasonWaiting, "control plane %s is not a healthy member: %s", m.name, v.Why)
@@ -194,7 +205,7 @@ func kubernetesReady(w *world, a wish) *refusal {
 		return nil
 	}
 	for _, m := range w.cps {
-		if m == a.m || m.facts == nil {
+		if m == a.m || m.facts == nil || (a.m.broken() && m.newcomer()) {
 			continue
 		}
 		switch up := m.facts.APIServerReady; {
@@ -237,7 +248,7 @@ func settled(w *world, a wish) *refusal {
 		return nil
 	}
 	for _, m := range w.cps {
-		if m == a.m {
+		if m == a.m || (a.m.broken() && m.newcomer()) {
 			continue
 		}
 		if m.reach() == ReachOK && m.mode() == ModeConfigured && !m.well() && w.kubernetesOnly(m) {

@@ -74,9 +74,22 @@ func (m *machine) failed() bool {
 	return m.inv != nil && m.inv.FailedDigest != "" && m.inv.FailedDigest == m.digest()
 }
 
-// broken tells whether an earlier wish failed on it and the head wants another: the commit that repairs it.
+// broken tells whether an earlier wish failed on it, or was sent and left it unwell, and the head wants another: the
+// commit that repairs it.
 func (m *machine) broken() bool {
-	return m.inv != nil && m.inv.FailedDigest != "" && m.inv.FailedDigest != m.digest()
+	if m.inv == nil {
+		return false
+	}
+	if m.inv.FailedDigest != "" && m.inv.FailedDigest != m.digest() {
+		return true
+	}
+	sent := m.inv.SentDigest
+	return sent != "" && sent != m.inv.InForceDigest && sent != m.digest() && m.reach() == ReachOK && !m.well()
+}
+
+// newcomer: it waits in maintenance mode and was never brought up, so that it is no part of the cluster yet.
+func (m *machine) newcomer() bool {
+	return m.mode() == ModeMaintenance && !m.known() && m.intent(state.ActInstall) == nil
 }
 
 func (m *machine) joined() bool { return m.inv != nil && !m.inv.JoinedAt.IsZero() }

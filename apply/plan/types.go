@@ -198,6 +198,9 @@ type ConfigFact struct {
 	// Equal: the running configuration (v1alpha1) is the wish. PersistentEqual: so is the stored one (true where the
 	// node shows none).
 	Equal, PersistentEqual bool
+	// Staged: the stored configuration is shown by the node and is the wish, and the running one is not. (PersistentEqual
+	// alone does not say so: it is true where the node shows no stored one, as after a reboot.)
+	Staged bool
 	// Running is a keyed fingerprint of the running configuration, to tell drift from a change of the wish.
 	Running string
 	// Effect of what differs, the most disruptive now: live, restart, reboot, install. Paths differ, masked, sorted.

@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"ichor.maesh.dev/ichor/schemas/state"
+
+	"ichor.maesh.dev/ichor/apply/plan"
+)
+
+// injectFaults is asked each second.
+func (f *fleet) injectFaults() {
+	n := f.nodes[f.rnd.IntN(len(f.nodes))]
+	switch r := f.rnd.Float64(); {
+	case r < 0.002:
+		n.cutUntil = f.now.Add(f.between(5*time.Second, 5*time.Minute))
+		f.note("fault: %s is cut off until %s", n.name, n.cutUntil.Format("15:04:05"))
+	case r < 0.003:
+		n.goDown(f.now, f.between(10*time.Second, 2*time.Minute), "rebooting")
+		f.note("fault: %s reboots by itself", n.name)
+	case r < 0.0035:
+		n.goDown(f.now, f.between(time.Minute, 10*time.Minute), "off")
+		f.note("fault: %s has no power until %s", n.name, n.downUntil.Format("15:04:05"))
+	case r < 0.0045:
+		f.pushFail = f.now.Add(f.between(10*time.Second, 3*time.Minute))
+		f.note("fault: the status branch can't be reached until %s", f.pushFail.Format("15:04:05"))
+	case r < 0.005:
+		n.otherUntil = f.now.Add(f.between(10*time.Second, 3*time.Minute))
+		f.note("fault: another box answers for %s", n.name)
+	case r < 0.006:
+		f.drift(n)
+	case r < 0.009:
+		f.moveGit()
+	}
+}
+
+// drift: someone uses talosctl.
+func (f *fleet) drift(n *node) {
+	if !n.configured || !n.up(f.now) || !n.tryEnds.IsZero() {
+		return
+	}
+	n.running.Live = -1 - f.rnd.IntN(100)
+	n.stored, n.storedShown = n.running, true
+	f.note("fault: someone changes %s", n.name)
+}
+
+// moveGit pushes a new head: changes, bad ones, modes and holds.
+func (f *fleet) moveGit() {
+	bad := ""
+	if f.chance(0.25) {
+		bad = []string{"refuse", "break", "cut"}[f.rnd.IntN(3)]
+	}
+	kind := f.rnd.IntN(3)
+	for _, n := range f.nodes {
+		c := f.wishes[n.name]
+		changed := f.chance(0.7)
+		if c.Bad != "" || changed {
+			c.Bad = ""
+			if changed {
+				c.Bad = bad
+			}
+			switch kind {
+			case 0:
+				c.Live = f.commits*10 + 1
+			case 1:
+				c.Restart++
+			case 2:
+				c.Reboot++
+			}
+			f.wishes[n.name] = c
+		}
+	}
+	f.desired.Observe = f.chance(0.05)
+	f.desired.CheckPassed = !f.chance(0.05)
+	f.desired.Holds = nil
+	if f.chance(0.05) {
+		f.desired.Holds = []plan.Hold{{Reason: state.ReasonForcePush, Message: "the head does not descend from the last applied one"}}
+	}
+	f.commit("faults")
+}
+
+// finalHead is good, wanted, and another for every machine, so that it repairs what failed before.
+func (f *fleet) finalHead() {
+	for _, n := range f.nodes {
+		c := f.wishes[n.name]
+		c.Bad, c.Live = "", f.commits*10+5
+		f.wishes[n.name] = c
+		n.cutUntil, n.otherUntil = time.Time{}, time.Time{}
+	}
+	cps := 0
+	for _, n := range f.nodes {
+		if n.role == plan.RoleControlPlane {
+			cps++
+		}
+	}
+	if cps%2 == 0 { // an even number disrupts nothing: a replacement is approved
+		n := &node{name: fmt.Sprintf("cp%d", cps+1), role: plan.RoleControlPlane, minor: f.nodes[0].minor}
+		n.uuid = "uuid-" + n.name
+		f.nodes = append(f.nodes, n)
+		f.wishes[n.name] = f.wishes["cp1"]
+		f.desired.ControlPlaneCount = cps + 1
+	}
+	f.pushFail = time.Time{}
+	f.desired.Observe, f.desired.CheckPassed, f.desired.Holds = false, true, nil
+	f.commit("the end")
+}
