@@ -15,6 +15,9 @@ type secretField struct {
 	shape *regexp.Regexp
 }
 
+// keyShape is a key itself, and not the path of one.
+var keyShape = regexp.MustCompile(`^(LS0t|-----BEGIN)`)
+
 // secretFields lists the secret fields of Talos bundles and configurations (what the library's Redact covers, and more),
 // talosconfig, kubeconfig and the credentials of an S3 store.
 var secretFields = []secretField{
@@ -24,25 +27,25 @@ var secretFields = []secretField{
 	{"secrets.aescbcencryptionsecret", "the AES encryption key", nil},
 	{"secrets.secretboxencryptionsecret", "the secretbox encryption key", nil},
 	{"trustdinfo.token", "the machine token", nil},
-	{"certs.etcd.key", "the etcd CA key", nil},
-	{"certs.k8s.key", "the Kubernetes CA key", nil},
-	{"certs.k8saggregator.key", "the aggregator CA key", nil},
-	{"certs.k8sserviceaccount.key", "the service account key", nil},
-	{"certs.os.key", "the Talos CA key", nil},
+	{"certs.etcd.key", "the etcd CA key", keyShape},
+	{"certs.k8s.key", "the Kubernetes CA key", keyShape},
+	{"certs.k8saggregator.key", "the aggregator CA key", keyShape},
+	{"certs.k8sserviceaccount.key", "the service account key", keyShape},
+	{"certs.os.key", "the Talos CA key", keyShape},
 	// A machine configuration or a patch of one.
 	{"machine.token", "the machine token", tokenShape},
-	{"machine.ca.key", "the Talos CA key", nil},
+	{"machine.ca.key", "the Talos CA key", keyShape},
 	{"cluster.token", "the bootstrap token", tokenShape},
-	{"cluster.ca.key", "the Kubernetes CA key", nil},
-	{"cluster.aggregatorca.key", "the aggregator CA key", nil},
-	{"cluster.serviceaccount.key", "the service account key", nil},
-	{"etcd.ca.key", "the etcd CA key", nil},
+	{"cluster.ca.key", "the Kubernetes CA key", keyShape},
+	{"cluster.aggregatorca.key", "the aggregator CA key", keyShape},
+	{"cluster.serviceaccount.key", "the service account key", keyShape},
+	{"etcd.ca.key", "the etcd CA key", keyShape},
 	{"cluster.aescbcencryptionsecret", "the AES encryption key", nil},
 	{"cluster.secretboxencryptionsecret", "the secretbox encryption key", nil},
 	{"registries.config.*.auth.password", "a registry password", nil},
 	{"registries.config.*.auth.auth", "a registry password", nil},
 	{"registries.config.*.auth.identitytoken", "a registry token", nil},
-	{"clientidentity.key", "a client key", nil},
+	{"clientidentity.key", "a client key", keyShape},
 	{"wireguard.privatekey", "a WireGuard private key", nil},
 	{"wireguard.peers.presharedkey", "a WireGuard preshared key", nil},
 	{"hcloud.apitoken", "an API token", nil},
@@ -60,13 +63,13 @@ var secretFields = []secretField{
 	{"aesgcm.keys.secret", "an encryption key of etcd", nil},
 	{"privatekey", "a private key", base64Of32},
 	// talosconfig and kubeconfig.
-	{"contexts.*.key", "the key of a talosconfig", nil},
-	{"user.client-key-data", "the key of a kubeconfig", nil},
-	{"user.token", "the token of a kubeconfig", nil},
-	{"user.password", "the password of a kubeconfig", nil},
-	{"user.auth-provider.config.access-token", "the token of a kubeconfig", nil},
-	{"user.auth-provider.config.id-token", "the token of a kubeconfig", nil},
-	{"user.auth-provider.config.refresh-token", "the token of a kubeconfig", nil},
+	{"contexts.*.key", "the key of a talosconfig", keyShape},
+	{"users.user.client-key-data", "the key of a kubeconfig", nil},
+	{"users.user.token", "the token of a kubeconfig", nil},
+	{"users.user.password", "the password of a kubeconfig", nil},
+	{"users.user.auth-provider.config.access-token", "the token of a kubeconfig", nil},
+	{"users.user.auth-provider.config.id-token", "the token of a kubeconfig", nil},
+	{"users.user.auth-provider.config.refresh-token", "the token of a kubeconfig", nil},
 	// The credentials of an S3 store.
 	{"secretaccesskey", "an S3 secret access key", s3Shape},
 	{"aws_secret_access_key", "an S3 secret access key", s3Shape},
