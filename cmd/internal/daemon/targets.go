@@ -37,7 +37,7 @@ func targets(ctx context.Context, c *commits, head *checked, inv *state.Inventor
 		if why := rewound(c.history, known, head.commit, acks); why != "" {
 			t.holds = append(t.holds, plan.Hold{Reason: state.ReasonForcePush, Message: why})
 		}
-		if why := mass[name]; why != "" && !acknowledged(c.history, head.commit, acks) {
+		if why := mass[name]; why != "" && !acknowledged(c.history, head.commit, lastApplied(known), acks) {
 			t.holds = append(t.holds, plan.Hold{Reason: state.ReasonMassDeletion, Message: why})
 		}
 		out[name] = t
@@ -87,7 +87,7 @@ func lastGood(ctx context.Context, c *commits, name string, known *state.Cluster
 	if known == nil {
 		return nil
 	}
-	for _, commit := range []string{known.AttemptedCommit, known.AppliedCommit} {
+	for _, commit := range []string{known.AttemptedCommit, known.AppliedCommit} { // the attempted one passed its check too
 		if commit == "" || commit == head {
 			continue
 		}
@@ -102,7 +102,9 @@ func lastGood(ctx context.Context, c *commits, name string, known *state.Cluster
 	return nil
 }
 
-func unknown(f *fleet.Fleet, cluster string) bool { return f.IsUnknown("TalosCluster", cluster, cluster) }
+func unknown(f *fleet.Fleet, cluster string) bool {
+	return f.IsUnknown("TalosCluster", cluster, cluster)
+}
 
 func clusterNames(f *fleet.Fleet, inv *state.Inventory) []string {
 	var names []string
@@ -133,52 +135,47 @@ func allAcks(f *fleet.Fleet) []string {
 // rewound says that the head does not descend from what was last applied to the cluster; "" where it does or a person
 // acknowledged it.
 func rewound(h History, known *state.ClusterInventory, head string, acks []string) string {
-	if known == nil {
-		return ""
-	}
-	last := known.AttemptedCommit
-	if last == "" {
-		last = known.AppliedCommit
-	}
+	last := lastApplied(known)
 	if last == "" || last == head {
 		return ""
 	}
 	if ok, err := h.IsAncestor(last, head); err == nil && ok {
 		return ""
 	}
-	if acknowledged(h, head, acks) {
+	if acknowledged(h, head, last, acks) {
 		return ""
 	}
 	return fmt.Sprintf("the head %s does not descend from %s, which was applied last (a force push?); to allow it, commit the "+
 		`annotation ichor.maesh.dev/ack: "%s" on a cluster (ichor ack)`, short(head), short(last), head)
 }
 
-// acknowledged tells whether an acknowledgement names this very commit. A commit can't hold its own hash, so the
-// acknowledging one comes after it: what it names must be the head or one of its ancestors, and nothing but the head's
-// first-parent line since counts as seen.
-func acknowledged(h History, head string, acks []string) bool {
+// acknowledged tells whether an acknowledgement names a commit that the head brings and that was not applied before. A
+// commit can't hold its own hash, so the acknowledging one comes on top of it. One that lies behind what was applied
+// last was used up by it: it must not excuse the next rewind.
+func acknowledged(h History, head, last string, acks []string) bool {
 	for _, a := range acks {
 		if len(a) < 40 || strings.HasPrefix(a, "sha256:") {
 			continue
 		}
-		if a == head {
-			return true
+		if ok, err := h.IsAncestor(a, head); err != nil || !ok {
+			continue
 		}
-		// The commit that acknowledges is the head, or one on top of which only few came: the first parents are looked
-		// through for it.
-		at := head
-		for range 50 {
-			parent, err := h.Parent(at)
-			if err != nil || parent == "" {
-				break
-			}
-			if parent == a {
-				return true
-			}
-			at = parent
+		if used, err := h.IsAncestor(a, last); last == "" || (err == nil && !used) {
+			return true
 		}
 	}
 	return false
+}
+
+// lastApplied is the newest commit that Ichor began to apply to a cluster, "" none.
+func lastApplied(known *state.ClusterInventory) string {
+	switch {
+	case known == nil:
+		return ""
+	case known.AttemptedCommit != "":
+		return known.AttemptedCommit
+	}
+	return known.AppliedCommit
 }
 
 // massDeletion says, per cluster, why its part of the head is probably a mistake: every machine of a cluster, every
