@@ -349,3 +349,6 @@ func (f *Forge) Protect(branch string, on bool) error {
 	f.mu.Unlock()
 	return f.writeProtection(f.main)
 }
+
+// Commit that a branch, tag or (cut) commit ID stands for; "" where there is none.
+func (f *Forge) Commit(ref string) string { return f.resolve(f.ctx, f.main, ref) }

@@ -396,3 +396,9 @@ func (f *Forge) ownRepository(owner string) (*repository, error) {
 	}
 	return nil, fmt.Errorf("find repository of %s: there is none", owner)
 }
+
+// HasFork tells whether an owner has a copy of the main repository.
+func (f *Forge) HasFork(owner string) bool {
+	r, err := f.ownRepository(owner)
+	return err == nil && r != f.main
+}

@@ -1,0 +1,283 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+	mtype "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"ichor.maesh.dev/ichor/e2e/lab"
+	"ichor.maesh.dev/ichor/e2e/lab/node"
+	"ichor.maesh.dev/ichor/render"
+	"ichor.maesh.dev/ichor/render/bundle"
+	"ichor.maesh.dev/ichor/schemas/v1alpha1"
+)
+
+// refusal is what a node says that was told to refuse.
+const refusal = "configuration refused: the lab was told so"
+
+// configuredWait bounds how long --configured waits for the clusters to run.
+const configuredWait = 5 * time.Minute
+
+// labNodes are the simulated machines of package lab.
+type labNodes struct {
+	lab  *lab.Lab
+	opt  NodesOptions
+	mu   sync.Mutex
+	info map[string]Machine
+	// faults that this process put on, by node; they end with it, as the network's do.
+	faults map[string][]string
+	undo   map[string][]func()
+}
+
+// NewNodes opens the simulated machines in a folder; those that are there go on where they were.
+func NewNodes(ctx context.Context, o NodesOptions) (Nodes, error) {
+	profile := lab.Fast
+	if o.Real {
+		profile = lab.Real
+	}
+	l, err := lab.New(ctx, lab.Options{StateDir: o.Dir, Profile: profile, OnEvent: func(e node.Event) {
+		o.OnEvent("node."+e.Kind, map[string]any{"node": e.Node, "detail": e.Detail})
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &labNodes{lab: l, opt: o, info: map[string]Machine{}, faults: map[string][]string{}, undo: map[string][]func(){}}, nil
+}
+
+// Start implements Nodes.
+func (n *labNodes) Start(ctx context.Context, machines []Machine, conf *Configured) error {
+	var fresh []Machine
+	for _, m := range machines {
+		n.info[m.Node] = m
+		switch x := n.lab.Node(m.Node); {
+		case x == nil:
+			fresh = append(fresh, m)
+		case x.Spec().Address != m.Address:
+			n.opt.Log.Warn("node is not where the repository says; ichor-lab node move brings it there", "node", m.Node, "address", x.Spec().Address, "endpoint", m.Address)
+		}
+	}
+	if conf != nil {
+		return n.startConfigured(ctx, fresh, conf)
+	}
+	for _, m := range fresh {
+		if _, err := n.lab.AddNode(m.spec()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spec of a machine that was never there before. It has the disk that its installation names.
+func (m Machine) spec() node.Spec {
+	s := node.Spec{Name: m.Node, Address: m.Address, UUID: m.UUID, TalosVersion: m.TalosVersion}
+	if disk, ok := strings.CutPrefix(m.Disk, "/dev/"); ok && !strings.Contains(disk, "/") {
+		s.Disks = []node.Disk{{Name: disk, Size: 10 << 30, Serial: m.Node, Transport: "virtio"}}
+	}
+	return s
+}
+
+// startConfigured starts new machines as members of running clusters, cluster by cluster.
+func (n *labNodes) startConfigured(ctx context.Context, fresh []Machine, conf *Configured) error {
+	ctx, cancel := context.WithTimeout(ctx, configuredWait)
+	defer cancel()
+	byCluster := map[string][]Machine{}
+	for _, m := range fresh {
+		byCluster[m.Cluster] = append(byCluster[m.Cluster], m)
+	}
+	for _, c := range conf.Fleet.Clusters {
+		list := byCluster[c.Name]
+		if len(list) == 0 {
+			continue
+		}
+		configs, err := realConfigs(ctx, conf, c.Name)
+		if err != nil {
+			return err
+		}
+		var start []lab.Configured
+		first := ""
+		for _, m := range list {
+			cfg, approved := configs[m.Name]
+			if !approved {
+				// pending and rejected machines wait in maintenance mode, as nobody configured them
+				if _, err := n.lab.AddNode(m.spec()); err != nil {
+					return err
+				}
+				continue
+			}
+			if m.Role == v1alpha1.RoleControlPlane && first == "" {
+				first = m.Node
+			}
+			start = append(start, lab.Configured{Spec: m.spec(), Config: cfg})
+		}
+		if len(list) < len(addresses(n.all(), c.Name)) {
+			first = "" // the others run already: etcd is there to be joined
+		}
+		if err := n.lab.FromConfigured(ctx, start, first); err != nil {
+			return fmt.Errorf("start configured cluster %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func (n *labNodes) all() []Machine {
+	var res []Machine
+	for _, m := range n.info {
+		res = append(res, m)
+	}
+	return res
+}
+
+// realConfigs renders the approved machines of a cluster with its real secrets.
+func realConfigs(ctx context.Context, conf *Configured, cluster string) (map[string][]byte, error) {
+	c := conf.Fleet.Cluster(cluster)
+	results, err := render.Cluster(ctx, render.Input{Cluster: c, Bundle: conf.Bundles[cluster], Values: conf.Keys})
+	if err != nil {
+		return nil, fmt.Errorf("render cluster %s: %w", cluster, err)
+	}
+	res := map[string][]byte{}
+	for _, r := range results {
+		if r.Machine.Manifest.Spec.ApprovalState != v1alpha1.ApprovalApproved {
+			continue
+		}
+		if r.Err != nil {
+			return nil, fmt.Errorf("render machine %s of cluster %s: it does not render; \"ichor check\" says why", r.Machine.Name, cluster)
+		}
+		res[r.Machine.Name] = r.Config.Reveal()
+	}
+	return res, nil
+}
+
+// List implements Nodes.
+func (n *labNodes) List() []NodeInfo {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	res := []NodeInfo{}
+	for _, x := range n.lab.Nodes() {
+		m, c := n.info[x.Name()], x.Counters()
+		res = append(res, NodeInfo{Name: x.Name(), Cluster: m.Cluster, Role: m.Role, Address: x.Spec().Address.String(), UUID: x.Spec().UUID, Stage: x.Stage(),
+			Faults: strings.Join(n.faults[x.Name()], ","), Configurations: c.ApplyConfiguration, Bootstraps: c.Bootstrap, Reboots: c.Reboot,
+			Fingerprint: x.MaintenanceFingerprint()})
+	}
+	return res
+}
+
+// Act implements Nodes.
+func (n *labNodes) Act(_ context.Context, a NodeAct) error {
+	err := n.act(a)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case err != nil:
+	case a.Act == "heal":
+		for _, f := range n.undo[a.Name] {
+			f()
+		}
+		delete(n.faults, a.Name)
+		delete(n.undo, a.Name)
+	case slices.Contains([]string{"cut", "hang", "slow", "impersonate", "refuse"}, a.Act) && !slices.Contains(n.faults[a.Name], a.Act):
+		n.faults[a.Name] = append(n.faults[a.Name], a.Act)
+	}
+	return err
+}
+
+func (n *labNodes) act(a NodeAct) error {
+	switch a.Act {
+	case "cut":
+		return n.lab.Cut(a.Name)
+	case "heal":
+		return n.lab.Heal(a.Name)
+	case "hang":
+		return n.lab.Hang(a.Name)
+	case "slow":
+		return n.lab.Slow(a.Name, cmp.Or(a.Delay, 500*time.Millisecond))
+	case "reboot":
+		return n.lab.Reboot(a.Name)
+	case "kill":
+		return n.lab.Kill(a.Name)
+	case "start":
+		return n.lab.Start(a.Name)
+	case "wipe":
+		return n.lab.Wipe(a.Name)
+	case "move":
+		addr, err := netip.ParseAddr(a.Address)
+		if err != nil || !addr.Is4() || !addr.IsLoopback() {
+			return fmt.Errorf("move node %s to %q: want an address of 127.0.0.0/8", a.Name, a.Address)
+		}
+		return n.lab.Move(a.Name, addr)
+	case "impersonate":
+		return n.impersonate(a)
+	case "refuse":
+		return n.refuse(a)
+	}
+	return fmt.Errorf("%s node %s: not known", a.Act, a.Name)
+}
+
+// refuse all configurations, or the next few, dry runs counted like the rest.
+func (n *labNodes) refuse(a NodeAct) error {
+	n.opt.OnEvent("node.refuse", map[string]any{"node": a.Name, "count": a.Count})
+	if a.Count <= 0 {
+		return n.lab.RefuseConfig(a.Name, refusal)
+	}
+	var mu sync.Mutex
+	left := a.Count
+	remove := n.lab.On("ApplyConfiguration.before", func(_ context.Context, c node.Call) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if c.Node != a.Name || left == 0 {
+			return nil
+		}
+		left--
+		return status.Error(codes.InvalidArgument, refusal)
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.undo[a.Name] = append(n.undo[a.Name], remove)
+	return nil
+}
+
+// impersonate puts another machine at the node's address.
+func (n *labNodes) impersonate(a NodeAct) error {
+	m := node.Mask{UUID: a.UUID, Maintenance: a.Maintenance}
+	if a.UUID == "" && !a.Maintenance {
+		cfg, err := strangerConfig(n.lab.Node(a.Name).Spec().Address)
+		if err != nil {
+			return fmt.Errorf("impersonate node %s: %w", a.Name, err)
+		}
+		m.Config = cfg
+	}
+	return n.lab.Impersonate(a.Name, m)
+}
+
+// strangerConfig is the configuration of a control plane of a cluster that nobody knows.
+func strangerConfig(addr netip.Addr) ([]byte, error) {
+	b, _, err := bundle.Generate("v1.13", secrets.NewFixedClock(time.Now().Add(-time.Hour)))
+	if err != nil {
+		return nil, err
+	}
+	in, err := generate.NewInput("stranger", "https://"+addr.String()+":6443", "1.36.0", generate.WithSecretsBundle(b.Secrets()),
+		generate.WithVersionContract(config.TalosVersion1_13), generate.WithInstallDisk("/dev/vda"))
+	if err != nil {
+		return nil, err
+	}
+	p, err := in.Config(mtype.TypeControlPlane)
+	if err != nil {
+		return nil, err
+	}
+	return p.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+}
+
+// Close implements Nodes.
+func (n *labNodes) Close() error { return n.lab.Close() }
