@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"ichor.maesh.dev/ichor/e2e/lab/node"
@@ -84,6 +85,16 @@ func (l *Lab) Start(name string) error { return l.do(name, (*node.Node).Start) }
 
 // Wipe loses the node's disks: it comes back in maintenance mode.
 func (l *Lab) Wipe(name string) error { return l.do(name, (*node.Node).Wipe) }
+
+// Move gives the node another loopback address.
+func (l *Lab) Move(name string, addr netip.Addr) error {
+	for _, n := range l.Nodes() {
+		if n.Name() != name && n.Spec().Address == addr {
+			return fmt.Errorf("move node %s: node %s has address %s", name, n.Name(), addr)
+		}
+	}
+	return l.do(name, func(n *node.Node) error { return n.Move(addr) })
+}
 
 // Impersonate lets another machine answer at the node's address until Heal.
 func (l *Lab) Impersonate(name string, m node.Mask) error {

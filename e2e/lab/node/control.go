@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"net/netip"
 	"path/filepath"
 
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
@@ -154,4 +155,30 @@ func (n *Node) Unmet() string {
 		return ""
 	}
 	return fmt.Sprint(b.unmet())
+}
+
+// Move gives the machine another address: it loses power, and comes back there if it was on. What
+// others know of the old address (etcd's peer URLs, endpoints) stays wrong, as on a real network.
+func (n *Node) Move(addr netip.Addr) error {
+	if !addr.Is4() || !addr.IsLoopback() {
+		return fmt.Errorf("move node %s: address %s is not an IPv4 loopback address", n.Name(), addr)
+	}
+	wasOn := n.Power()
+	if err := n.halt(false); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.opts.Net.Forget(n.rec.Spec.Address)
+	n.rec.Spec.Address = addr
+	err := n.disks.writeRecord(n.rec)
+	n.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("move node %s: %w", n.Name(), err)
+	}
+	n.opts.Net.Name(addr, n.Name())
+	n.emit("move", addr.String())
+	if !wasOn {
+		return nil
+	}
+	return n.Start()
 }

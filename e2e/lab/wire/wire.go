@@ -66,6 +66,13 @@ func (n *Net) Name(addr netip.Addr, node string) {
 	n.names[addr] = node
 }
 
+// Forget says that nobody owns an address any more.
+func (n *Net) Forget(addr netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.names, addr)
+}
+
 // NameOf returns the node that owns the address, or Outside.
 func (n *Net) NameOf(addr netip.Addr) string {
 	n.mu.Lock()
@@ -139,7 +146,7 @@ func (n *Net) verdict(src, dst string) Mode {
 	return worst
 }
 
-// reachable says whether anything at all could pass to dst.
+// closed is the rule for everybody: it decides whether the sockets of dst listen at all.
 func (n *Net) closed(dst string) Mode {
 	n.mu.Lock()
 	defer n.mu.Unlock()
