@@ -155,11 +155,12 @@ const (
 )
 
 // Move is what a fetch found. Old is "" at the first look, New is "" when the branch is gone. Default is the server's
-// default branch, "" where it isn't said.
+// default branch, "" where it isn't said; Heads are all its branches with their hashes, from the same listing.
 type Move struct {
 	Old, New string
 	Kind     MoveKind
 	Default  string
+	Heads    map[string]string
 }
 
 // FetchBranch brings the branch up to date, proves that the tip's commit and its whole tree can be read, and only then
@@ -172,12 +173,12 @@ func (m *Mirror) FetchBranch(ctx context.Context, branch string) (Move, error) {
 	var mv Move
 	err := m.healing(ctx, op, func() error {
 		mv = Move{}
-		hash, head, err := m.fetchRef(ctx, op, plumbing.NewBranchReferenceName(branch), private, m.opts.Limits.branch())
+		hash, a, err := m.fetchRef(ctx, op, plumbing.NewBranchReferenceName(branch), private, m.opts.Limits.branch())
 		if err != nil {
 			return err
 		}
 		mv, err = m.moveOf(m.tips[private], hash)
-		mv.Default = head
+		mv.Default, mv.Heads = a.head, a.heads()
 		return err
 	})
 	if err != nil {
@@ -324,13 +325,7 @@ func (m *Mirror) LsRemote(ctx context.Context) (Refs, error) {
 	if err != nil {
 		return Refs{}, fail(op, err)
 	}
-	out := Refs{Heads: map[string]string{}, Default: a.head}
-	for name, h := range a.refs {
-		if b, ok := strings.CutPrefix(name, "refs/heads/"); ok {
-			out.Heads[b] = h.String()
-		}
-	}
-	return out, nil
+	return Refs{Heads: a.heads(), Default: a.head}, nil
 }
 
 // healing runs fn, and once more on a fresh store when the store turns out to be broken.
@@ -377,11 +372,11 @@ func (m *Mirror) bound(ctx context.Context, op string) error {
 func (m *Mirror) StoreBytes() (int64, error) { return m.store.size() }
 
 // fetchRef brings one ref into the private namespace. The zero hash means that the server doesn't have it.
-func (m *Mirror) fetchRef(ctx context.Context, op string, from, private plumbing.ReferenceName, lim packLimits) (plumbing.Hash, string, error) {
+func (m *Mirror) fetchRef(ctx context.Context, op string, from, private plumbing.ReferenceName, lim packLimits) (plumbing.Hash, *advert, error) {
 	var tip plumbing.Hash
-	var head string
+	seen := &advert{}
 	choose := func(a *advert) ([]plumbing.Hash, error) {
-		tip, head = a.refs[from.String()], a.head
+		tip, seen = a.refs[from.String()], a
 		if tip.IsZero() || m.has(tip) {
 			return nil, nil
 		}
@@ -389,15 +384,15 @@ func (m *Mirror) fetchRef(ctx context.Context, op string, from, private plumbing
 	}
 	err := m.receive(ctx, op, choose, lim)
 	if ClassOf(err) == ClassEmpty && !m.tips[private].IsZero() {
-		return plumbing.ZeroHash, "", nil // it was not empty before: the branch is gone
+		return plumbing.ZeroHash, seen, nil // it was not empty before: the branch is gone
 	}
 	if err != nil || tip.IsZero() {
-		return plumbing.ZeroHash, head, err
+		return plumbing.ZeroHash, seen, err
 	}
 	if m.tips[private] == tip && m.recorded(private) == tip {
-		return tip, head, nil // proved when it was recorded; store.broken looks for damage since
+		return tip, seen, nil // proved when it was recorded; store.broken looks for damage since
 	}
-	return tip, head, m.record(op, private, tip)
+	return tip, seen, m.record(op, private, tip)
 }
 
 // record proves that the commit and its tree are whole and sets the private ref.

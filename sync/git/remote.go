@@ -129,6 +129,17 @@ type advert struct {
 	head string
 }
 
+// heads by branch name.
+func (a *advert) heads() map[string]string {
+	out := map[string]string{}
+	for name, h := range a.refs {
+		if b, ok := strings.CutPrefix(name, "refs/heads/"); ok {
+			out[b] = h.String()
+		}
+	}
+	return out
+}
+
 func newAdvert(ar *packp.AdvRefs) (*advert, error) {
 	a := &advert{refs: ar.References, caps: ar.Capabilities}
 	for _, f := range ar.Capabilities.Get("object-format") {
