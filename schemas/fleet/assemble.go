@@ -89,12 +89,12 @@ func (l *loader) operationTarget(c *Cluster, o *Operation, t operationTarget) {
 	if near := nearest(t.name, names); near != "" {
 		hint = "did you mean " + quoted(near) + "?"
 	}
-	l.reference(&o.Object, t.field, fmt.Sprintf("cluster %s has no %s %s", quoted(c.Name), t.kind, quoted(t.name)), hint)
-	p := &l.problems[len(l.problems)-1]
+	p := referenceProblem(&o.Object, t.field, fmt.Sprintf("cluster %s has no %s %s", quoted(c.Name), t.kind, quoted(t.name)), hint)
 	p.Severity = Warning
 	if t.kind == v1alpha1.KindTalosMachine {
 		p.Machine = t.name
 	}
+	l.add(p)
 }
 
 // attach adds one object to its cluster.
@@ -111,7 +111,7 @@ func (l *loader) attach(clusters map[string]*Cluster, d *parsedDoc) error {
 	case *v1alpha1.TalosMachine:
 		c.Machines = append(c.Machines, &Machine{d.Object, m})
 	case *v1alpha1.TalosConfigPatch:
-		p := &Patch{Object: d.Object, Manifest: m, Entries: d.entries}
+		p := &Patch{Object: d.Object, Manifest: m, Entries: slices.Clone(d.entries)} // d may be shared, see Cache
 		if m.Spec.Path != "" {
 			e, err := l.patchFile(d, m.Spec.Path)
 			if err != nil {
@@ -167,11 +167,15 @@ func (l *loader) clusterOf(clusters map[string]*Cluster, d *parsedDoc) *Cluster 
 
 // reference reports a problem of rule reference at a field.
 func (l *loader) reference(d *Object, field, message, hint string) {
+	l.add(referenceProblem(d, field, message, hint))
+}
+
+func referenceProblem(d *Object, field, message, hint string) Problem {
 	pos := d.At(field)
 	p := identity{Unknown: Unknown{Kind: d.Kind, Name: d.Name, Cluster: d.Cluster}}.who()
 	p.Rule, p.Severity, p.Path, p.Message, p.Hint = ruleReference, Error, field, message, hint
 	p.File, p.Line, p.Column = pos.File, pos.Line, pos.Column
-	l.problems = append(l.problems, p)
+	return p
 }
 
 // ref gives the file that a field names; nil, with a problem, where there is none.
@@ -233,8 +237,9 @@ func (l *loader) patchFile(d *parsedDoc, ref string) ([]PatchEntry, error) {
 			empty = false
 		}
 		if empty {
-			l.reference(&d.Object, field, "file "+quoted(f.Path)+" is empty", "")
-			l.problems[len(l.problems)-1].Rule = ruleSchema
+			p := referenceProblem(&d.Object, field, "file "+quoted(f.Path)+" is empty", "")
+			p.Rule = ruleSchema
+			l.add(p)
 			return nil, nil
 		}
 		if anySops(nodes) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -39,8 +40,8 @@ type parsed struct {
 	docs     []parsedDoc
 	problems []Problem
 	unknown  []Unknown
-	// what its aliases add when they are expanded
-	expandedNodes, expandedBytes int
+	// nodes of its manifests, with aliases expanded; expanded are what the aliases add
+	nodes, expandedNodes, expandedBytes int
 }
 
 // parsedDoc is one good manifest: a pointer to the kind's type, and a patch's entries.
@@ -77,6 +78,7 @@ func parseFile(file string, data []byte, maxDepth int) *parsed {
 		for i, n := range nodes {
 			src.document(out, n, i)
 		}
+		out.bound(file)
 		return out
 	}
 	if !bytes.Contains(data, []byte(v1alpha1.Group+"/")) {
@@ -84,7 +86,25 @@ func parseFile(file string, data []byte, maxDepth int) *parsed {
 	}
 	out.manifest = true
 	out.salvage(src, err)
+	out.bound(file)
 	return out
+}
+
+// maxFileProblems and maxFileUnknown bound what one file says; past that, the file as a whole is unknown.
+const (
+	maxFileProblems = 200
+	maxFileUnknown  = 200
+)
+
+// bound keeps a hostile file from filling the report.
+func (out *parsed) bound(file string) {
+	if len(out.problems) > maxFileProblems {
+		out.problems = append(slices.Clone(out.problems[:maxFileProblems]), Problem{Rule: ruleLimits, Severity: Error, File: file,
+			Message: fmt.Sprintf("more than %d problems in this file; the rest is left out", maxFileProblems)})
+	}
+	if len(out.unknown) > maxFileUnknown {
+		out.unknown = []Unknown{{File: file}}
+	}
 }
 
 // decodeNodes parses a run of documents. A panic of the parser is an error like any other: the text is not ours.
@@ -162,6 +182,7 @@ func (s source) document(out *parsed, n *yaml.Node, i int) {
 	u := identify(n, s.file)
 	d.who = u.who()
 	e, err := measure(n)
+	out.nodes += e.totalNodes
 	out.expandedNodes += e.nodes
 	out.expandedBytes += e.bytes
 	switch {

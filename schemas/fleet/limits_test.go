@@ -190,21 +190,35 @@ func TestFoldersNestedTooDeep(t *testing.T) {
 	}
 }
 
-func TestAliasesOfAllFilesTogetherAreBounded(t *testing.T) {
+func TestTheValuesOfAllManifestsTogetherAreBounded(t *testing.T) {
 	fsys := repo("cluster.yaml", clusterYAML, "secrets.sops.yaml", "sops: {}\n")
 	item := "      - *a\n"
 	list := "    - a: &a [" + strings.Repeat("x,", 999) + "x]\n      b:\n" + strings.Repeat(item, 90)
-	for i := range 20 {
+	for i := range 30 {
 		fsys[fmt.Sprintf("p%02d.yaml", i)] = &fstest.MapFile{Data: []byte(strings.Replace(
 			patchYAML(fmt.Sprintf("p%d", i), 1), "    - machine:\n        sysctls:\n          net.core.somaxconn: \"4096\"\n", list, 1))}
 	}
 	f, problems := mustLoad(t, fsys)
 	got := say(problems)
-	if strings.Count(got, "limits: the YAML aliases of all files together expand too far") != 9 || !strings.HasPrefix(got, "p11.yaml") {
+	if strings.Count(got, "limits: the manifests hold more than 2000000 values together") != 9 || !strings.HasPrefix(got, "p21.yaml") {
 		t.Errorf("%s", got)
 	}
-	if len(f.Cluster("prod").Patches) != 11 || len(f.Unknown) != 9 {
+	if len(f.Cluster("prod").Patches) != 21 || len(f.Unknown) != 9 {
 		t.Errorf("%d patches, unknown %v", len(f.Cluster("prod").Patches), f.Unknown)
+	}
+}
+
+func TestWhatAFileAndAFleetSayIsBounded(t *testing.T) {
+	fsys := fstest.MapFS{}
+	for i := range 60 {
+		fsys[fmt.Sprintf("%02d.yaml", i)] = &fstest.MapFile{Data: []byte(strings.Repeat("apiVersion: ichor.maesh.dev/v2\nkind: X\n---\n", 1000))}
+	}
+	f, problems := mustLoad(t, fsys)
+	if n := len(problems); n != 10_001 || problems[0].Message != "more than 10000 problems; the rest is left out" {
+		t.Errorf("%d problems, the first: %+v", n, problems[0])
+	}
+	if len(f.Unknown) != 60 {
+		t.Errorf("%d unknown", len(f.Unknown))
 	}
 }
 

@@ -26,6 +26,9 @@ type Options struct {
 	// SecretScanExclude are globs (path.Match; a pattern that ends in /** takes the whole folder) of files that are
 	// marked SkipScan.
 	SecretScanExclude []string
+	// Cache keeps files and what they gave from one load to the next, by the hash that the file system has of them
+	// (FileInfo.Sys, a string, as sync/git gives it). nil keeps nothing.
+	Cache *Cache
 }
 
 // Defaults of Options.
@@ -36,9 +39,13 @@ const (
 	DefaultMaxDepth     = 100
 	// maxEntriesPerFile bounds the walk: a Git tree can name itself so often that it never ends.
 	maxEntriesPerFile = 10
-	// maxFleetNodes and maxFleetBytes bound what YAML aliases add over all files.
-	maxFleetNodes = 1_000_000
+	// maxFleetNodes bounds the values of all manifests together, with YAML aliases expanded, because places and
+	// contents are held in memory; a fleet of 10,000 machines has half a million. maxFleetBytes bounds the text that
+	// aliases add.
+	maxFleetNodes = 2_000_000
 	maxFleetBytes = 32 << 20
+	// maxFleetProblems bounds what a load says.
+	maxFleetProblems = 10_000
 )
 
 func (o Options) withDefaults() Options {
@@ -55,7 +62,8 @@ func (o Options) withDefaults() Options {
 // after the other in the order of their names, and parsed in parallel; the result does not depend on either.
 func Load(ctx context.Context, fsys fs.FS, opt Options) (*Fleet, []Problem, error) {
 	l := &loader{ctx: ctx, fsys: fsys, opt: opt.withDefaults(), fleet: &Fleet{}, files: map[string]*File{},
-		odd: map[string]fs.FileMode{}, skipped: map[string]string{}}
+		odd: map[string]fs.FileMode{}, skipped: map[string]string{},
+		hashes: map[string]string{}}
 	if err := l.walk(); err != nil {
 		return nil, nil, err
 	}
@@ -65,6 +73,7 @@ func Load(ctx context.Context, fsys fs.FS, opt Options) (*Fleet, []Problem, erro
 	if err := l.assemble(); err != nil {
 		return nil, nil, err
 	}
+	l.opt.Cache.sweep()
 	SortProblems(l.problems)
 	return l.fleet, l.problems, nil
 }
@@ -95,13 +104,30 @@ type loader struct {
 	skipped map[string]string
 	total   int64
 	docs    []parsedDoc
-	// refs are the files that manifests name, in the order of the manifests.
-	expandedNodes, expandedBytes int
+	// nodes and expandedBytes add up what the files gave.
+	nodes, expandedBytes int
+	// hashes are the object IDs of files, where the file system knows them; cached are those not read anew.
+	hashes map[string]string
 }
 
 // limit reports a problem of rule limits.
 func (l *loader) limit(severity Severity, file, message, hint string) {
-	l.problems = append(l.problems, Problem{Rule: ruleLimits, Severity: severity, File: file, Message: message, Hint: hint})
+	l.add(Problem{Rule: ruleLimits, Severity: severity, File: file, Message: message, Hint: hint})
+}
+
+// add takes problems, up to a bound; one past it says that there are more.
+func (l *loader) add(problems ...Problem) {
+	for _, p := range problems {
+		switch n := len(l.problems); {
+		case n < maxFleetProblems:
+			l.problems = append(l.problems, p)
+		case n == maxFleetProblems:
+			l.problems = append(l.problems, Problem{Rule: ruleLimits, Severity: Error,
+				Message: fmt.Sprintf("more than %d problems; the rest is left out", maxFleetProblems)})
+		default:
+			return
+		}
+	}
 }
 
 // isYAML tells whether a file is read for manifests.

@@ -11,21 +11,24 @@ import (
 	"sync"
 )
 
-// batchFiles is how many files are parsed together; what aliases add is added up between batches, in order, so that
-// the place where the bound is hit does not depend on scheduling.
-const batchFiles = 128
+// A batch is parsed together; what the files hold is added up between batches, in order, so that the place where a
+// bound is hit does not depend on scheduling. Its size bounds what is in flight: parsed YAML is many times its text.
+const (
+	batchFiles = 128
+	batchBytes = 2 << 20
+)
 
 // read reads all files and parses those that are YAML.
 func (l *loader) read() error {
 	var pending []*File
-	var wait func() // finishes the batch that is being parsed
+	size := 0
+	wait := func() {} // finishes the batch that is being parsed
 	flush := func() {
-		if wait != nil {
-			wait()
-		}
+		wait()
 		wait = l.parseBatch(pending)
-		pending = nil
+		pending, size = nil, 0
 	}
+	defer func() { wait() }()
 	for _, name := range l.paths {
 		if err := l.ctx.Err(); err != nil {
 			return err
@@ -37,22 +40,24 @@ func (l *loader) read() error {
 		if !more {
 			break
 		}
-		if f != nil && isYAML(name) {
-			pending = append(pending, f)
+		if f == nil || !isYAML(name) {
+			continue
 		}
-		if len(pending) == batchFiles {
+		pending, size = append(pending, f), size+len(f.Data)
+		if len(pending) == batchFiles || size >= batchBytes {
 			flush()
 		}
 	}
 	flush()
 	wait()
+	wait = func() {}
 	return l.ctx.Err()
 }
 
 // readListed reads one file that the walk found. nil is a file that is left out; more is false where a limit ends
 // the reading.
 func (l *loader) readListed(name string) (f *File, more bool, err error) {
-	data, whole, err := l.open(name)
+	data, whole, err := l.openCached(name)
 	if isNotThere(err) {
 		return nil, true, nil // deleted since the walk: an editor's temporary file
 	}
@@ -99,7 +104,7 @@ func (l *loader) stop(name, message string) {
 func (l *loader) binary(name string, data []byte) {
 	l.skipped[name] = "is no text file"
 	if isYAML(name) && namesGroup(bytes.ReplaceAll(data, []byte{0}, nil)) {
-		l.problems = append(l.problems, Problem{Rule: ruleSchema, Severity: Error, File: name, Line: 1, Column: 1,
+		l.add(Problem{Rule: ruleSchema, Severity: Error, File: name, Line: 1, Column: 1,
 			Message: "the file is no UTF-8 text", Hint: "save it as UTF-8"})
 		l.fleet.Unknown = append(l.fleet.Unknown, Unknown{File: name})
 	}
@@ -179,7 +184,7 @@ func (l *loader) parseBatch(files []*File) func() {
 	for range min(runtime.GOMAXPROCS(0), len(files)) {
 		wg.Go(func() {
 			for i := range next {
-				results[i] = parseFile(files[i].Path, files[i].Data, l.opt.MaxDepth)
+				results[i] = l.parseCached(files[i])
 			}
 		})
 	}
@@ -191,17 +196,21 @@ func (l *loader) parseBatch(files []*File) func() {
 	}
 }
 
-// take adds what a file gave, as long as the fleet's aliases stay within bounds.
+// take adds what a file gave, as long as the fleet stays within bounds.
 func (l *loader) take(f *File, r *parsed) {
 	f.Manifest = r.manifest
-	l.expandedNodes += r.expandedNodes
-	l.expandedBytes += r.expandedBytes
-	if r.expandedNodes > 0 && (l.expandedNodes > maxFleetNodes || l.expandedBytes > maxFleetBytes) {
-		l.limit(Error, f.Path, "the YAML aliases of all files together expand too far; this file is not used", "")
+	if !r.manifest {
+		return
+	}
+	if l.nodes+r.nodes > maxFleetNodes || l.expandedBytes+r.expandedBytes > maxFleetBytes {
+		l.limit(Error, f.Path, fmt.Sprintf("the manifests hold more than %d values together, YAML aliases expanded; this file is not used", maxFleetNodes),
+			"narrow the folder with --path")
 		l.fleet.Unknown = append(l.fleet.Unknown, Unknown{File: f.Path})
 		return
 	}
-	l.problems = append(l.problems, r.problems...)
+	l.nodes += r.nodes
+	l.expandedBytes += r.expandedBytes
+	l.add(r.problems...)
 	l.fleet.Unknown = append(l.fleet.Unknown, r.unknown...)
 	l.docs = append(l.docs, r.docs...)
 }

@@ -22,7 +22,8 @@ func suggest(got string, valid []string) string {
 // nearest gives the valid name with the smallest edit distance, "" where none is near enough to be meant. Ties go
 // by the alphabet.
 func nearest(got string, valid []string) string {
-	if len(got) > 100 {
+	const many = 500 // a fleet can have thousands of names, and as many that are wrong
+	if len(got) > 100 || len(valid) > many {
 		return ""
 	}
 	best, bestDistance := "", max(2, len(got)/3)+1
