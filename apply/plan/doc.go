@@ -44,7 +44,8 @@ package plan
 //	DoConfigure  Precondition: Expect (mode, identity, and OthersHealthy when it is a control plane), the node's own dry-run
 //	             in the mode of Send accepts. Never when the node may be under a try (plan never asks for it then).
 //	             Note, after the dry-run and before the call: SentDigest, SentCommit, SentAt, SentMode = Send; AttemptedCommit
-//	             of the cluster. Where Disrupts is not empty it is a push: what disrupts must be fenced.
+//	             of the cluster. Where Disrupts is not empty or Send is try it is a push (no push, no call): what disrupts
+//	             must be fenced, and a try must be known to whoever comes after.
 //	             Call: ApplyConfiguration NO_REBOOT, STAGED or TRY with TryTimeout.
 //	             Refused by the node for what it says → Failure and FailedDigest (note). Refused because it "can't be applied
 //	             in immediate mode" (up to 1.13, SendNoReboot or SendTry) → AnsweredEffect "reboot" and AnsweredDigest

@@ -36,7 +36,11 @@ func joinOneAtATime(w *world, a wish) *refusal {
 		if m.inv == nil && m.reach() != ReachOK {
 			continue // never brought up and not there: it keeps nobody from joining
 		}
-		if why := w.notJoined(m); why != "" {
+		why := w.notJoined(m)
+		if m.joined() || m.broken() {
+			why = m.healthyMember().Why // it has joined; what else it lacks keeps nobody from joining
+		}
+		if why != "" {
 			return refuse(state.ReasonWaiting, "it joins when control plane %s is a working member: %s", m.name, why)
 		}
 		if why := w.underWay(m); why != "" {

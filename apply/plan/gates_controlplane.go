@@ -201,7 +201,7 @@ func (w *world) voters() (voterCount, bool) {
 
 // kubernetesReady: the others' API servers and kubelets are ready, unless the head gives a reason to skip that.
 func kubernetesReady(w *world, a wish) *refusal {
-	if !a.onMember() || a.disrupts == "" || w.in.Desired.SkipKubernetesGates != "" || apiServerDown(a.m) {
+	if !a.onMember() || a.kind == DoConfirm || w.in.Desired.SkipKubernetesGates != "" || a.m.etcdDown() {
 		return nil
 	}
 	for _, m := range w.cps {
@@ -221,10 +221,6 @@ func kubernetesReady(w *world, a wish) *refusal {
 		}
 	}
 	return nil
-}
-
-func apiServerDown(m *machine) bool {
-	return m.facts != nil && m.facts.APIServerReady != nil && !*m.facts.APIServerReady
 }
 
 // evenCount: with an even number of control planes nothing that disrupts one.

@@ -74,7 +74,10 @@ func (w *world) workerBusy(m *machine) bool {
 			return true
 		}
 	}
-	return w.tryLeft(m) > 0 || (m.sent() && !m.recorded() && m.known() && !m.failed() && w.equal(m))
+	if len(w.pendingReboot(m)) > 0 && w.rebootHeld() != "" {
+		return false // it waits for a person or a window, and runs
+	}
+	return w.tryLeft(m) > 0 || (m.sent() && !m.recorded() && m.known() && !m.failed())
 }
 
 // workerDown: it is one of the cluster and not available now, as far as is known.

@@ -359,7 +359,7 @@ func (i *ichor) configure(n *node, a plan.Action) {
 	before := *m
 	m.SentDigest, m.SentCommit, m.SentAt, m.SentMode = a.Digest, a.Commit, i.f.now, string(a.Send)
 	i.inv.AttemptedCommit = a.Commit
-	if !i.push() && a.Disrupts != "" {
+	if !i.push() && (a.Disrupts != "" || a.Send == plan.SendTry) {
 		*m = before
 		return
 	}

@@ -67,7 +67,8 @@ func (f *fleet) checkControlPlane(n *node, a plan.Action) {
 func (f *fleet) checkAlways() {
 	broken, workers := 0, 0
 	for _, n := range f.nodes {
-		if !n.configured || (n.role == plan.RoleControlPlane && n.member == 0) || (n.running.Bad != "break" && n.running.Bad != "cut") {
+		bad := n.running.Bad == "break" || n.running.Bad == "cut" && f.now.Before(n.cutUntil)
+		if !n.configured || !n.badAsMember || !bad {
 			continue
 		}
 		if n.role == plan.RoleControlPlane {

@@ -51,6 +51,8 @@ type node struct {
 	joinAt    time.Time
 	promoteAt time.Time
 
+	// badAsMember: its configuration came while it was a member (before, a bad one can't be told from waiting).
+	badAsMember bool
 	// sent counts the configurations that reached it.
 	sent int
 }
@@ -76,6 +78,9 @@ func (n *node) goDown(now time.Time, d time.Duration, kind string) {
 	if n.configured {
 		// a boot takes what is stored, and ends a try
 		n.running, n.booted, n.storedShown, n.tryEnds = n.stored, n.stored, false, time.Time{}
+		if n.running.Bad == "cut" && n.badAsMember {
+			n.cutUntil = n.downUntil.Add(15 * time.Minute)
+		}
 	}
 }
 
@@ -116,6 +121,7 @@ func (n *node) dryRun(c config, mode string) answer {
 // apply a configuration that passed the dry-run.
 func (n *node) apply(now time.Time, c config, mode string, timeout time.Duration) {
 	n.sent++
+	n.badAsMember = n.member != 0 || n.role == "worker"
 	if mode == "staged" {
 		n.stored, n.storedShown = c, true
 		n.tryEnds = time.Time{}
