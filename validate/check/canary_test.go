@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"ichor.maesh.dev/ichor/schemas/secret"
 	"ichor.maesh.dev/ichor/status/report"
 	"ichor.maesh.dev/ichor/validate/check"
 )
@@ -63,6 +64,8 @@ metadata:
 spec:
   clusterRef:
     name: prod
+  selector:
+    roles: [controlplane]
   order: 30
   documents:
     - machine:
@@ -145,6 +148,9 @@ func TestCanary(t *testing.T) {
 				for machine, m := range machines {
 					shown["render "+cluster+"/"+machine] = d.Scrub(string(m.YAML()))
 				}
+			}
+			if name != "removed" && !strings.Contains(shown["json"], secret.Redacted) {
+				t.Error("nothing had to be scrubbed: the canaries test nothing")
 			}
 			for form, text := range shown {
 				for _, v := range append(headValues, baseValues...) {
