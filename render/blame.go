@@ -2,12 +2,14 @@ package render
 
 import (
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"go.yaml.in/yaml/v3"
 
 	"ichor.maesh.dev/ichor/render/bundle"
@@ -191,21 +193,54 @@ func lineOfKey(raw []byte, begin int, list string) int {
 	return 0
 }
 
-// findKey follows the first branch of tree through n as far as it goes.
+// findKey follows the first branch of tree through n to the key that Talos does not know. The tree holds what lies
+// below that key too, so each step is asked of Talos's own decoder.
 func findKey(n, tree *yaml.Node) int {
-	if n.Kind != yaml.MappingNode || tree.Kind != yaml.MappingNode || len(tree.Content) < 2 {
-		return 0
+	head, line := documentHead(n), 0
+	var path []string
+	for n.Kind == yaml.MappingNode && tree.Kind == yaml.MappingNode && len(tree.Content) > 1 {
+		path = append(path, tree.Content[0].Value)
+		var value *yaml.Node
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == path[len(path)-1] {
+				line, value = n.Content[i].Line, n.Content[i+1]
+			}
+		}
+		if value == nil || unknownKey(head, path) {
+			break
+		}
+		n, tree = value, tree.Content[1]
 	}
+	return line
+}
+
+// documentHead gives what tells a document's kind.
+func documentHead(n *yaml.Node) map[string]any {
+	head := map[string]any{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value != tree.Content[0].Value {
-			continue
+		switch k := n.Content[i].Value; k {
+		case "apiVersion", "kind", "name":
+			head[k] = n.Content[i+1].Value
 		}
-		if deeper := findKey(n.Content[i+1], tree.Content[1]); deeper > 0 {
-			return deeper
-		}
-		return n.Content[i].Line
 	}
-	return 0
+	return head
+}
+
+// unknownKey tells whether Talos does not know the last key of a path, in a document with nothing else in it.
+func unknownKey(head map[string]any, path []string) bool {
+	doc := maps.Clone(head)
+	at := doc
+	for _, k := range path[:len(path)-1] {
+		next := map[string]any{}
+		at[k], at = next, next
+	}
+	at[path[len(path)-1]] = nil
+	text, err := yaml.Marshal(doc)
+	if err != nil {
+		return false
+	}
+	_, err = configloader.NewFromBytes(text)
+	return err != nil && unknownKeys.MatchString(err.Error())
 }
 
 // errJSONPatch is Talos's text for a JSON patch on more than one document.

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"slices"
 	"strings"
 
 	jsonpatch "github.com/evanphx/json-patch"
@@ -8,7 +9,6 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configdiff"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"github.com/siderolabs/talos/pkg/machinery/config/container"
-	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
 )
@@ -67,9 +67,13 @@ func (j *job) sparse(m *fleet.Machine, id identity, entries []*entry, guilty int
 	if !ok {
 		return "", errNoHint
 	}
-	text, err := sm.Provider().EncodeString(encoder.WithComments(encoder.CommentsDisabled), encoder.WithOmitEmpty(true))
+	// The text that the patch was loaded from is sparse; encoding the decoded form would spell empty fields out.
+	text, err := sm.Provider().Bytes()
 	if err != nil {
 		return "", err
 	}
-	return strings.TrimSpace(text), nil
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	// A patch never has to repeat the version.
+	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "version: v1alpha1" })
+	return strings.Join(lines, "\n"), nil
 }

@@ -13,7 +13,7 @@ import (
 
 // Between gives the changed leaves of two masked renders, sorted by document (v1alpha1 first) and path. Lists are
 // compared element by element: one that only grew or shrank at some place shows just what came or went. The zero
-// Render is a machine that is not there.
+// Render is a machine that is not there. There is a change exactly where the digests differ.
 func Between(before, after mask.Render) []Change {
 	c := collector{}
 	c.documents(before.Documents, after.Documents)
@@ -70,11 +70,9 @@ func (c *collector) values(path string, a, b any) {
 		}
 	}
 	switch {
-	case empty(a) && empty(b):
-		// A null beside an empty mapping or list says the same: nothing.
-	case isScalar(a) && isScalar(b):
+	case isLeaf(a) && isLeaf(b):
 		if !reflect.DeepEqual(a, b) {
-			c.changes = append(c.changes, Change{Document: c.document, Path: path, Before: show(a), After: show(b), Added: a == nil, Removed: b == nil})
+			c.changes = append(c.changes, Change{Document: c.document, Path: path, Before: show(a), After: show(b)})
 		}
 	default:
 		c.leaves(path, a, false)
@@ -140,9 +138,6 @@ func (c *collector) leaves(path string, v any, added bool) {
 			return
 		}
 	}
-	if v == nil {
-		return
-	}
 	ch := Change{Document: c.document, Path: path, Added: added, Removed: !added}
 	if added {
 		ch.After = show(v)
@@ -155,8 +150,6 @@ func (c *collector) leaves(path string, v any, added bool) {
 // show writes a value as reports show it: strings as they are, the rest as JSON.
 func show(v any) string {
 	switch v := v.(type) {
-	case nil:
-		return ""
 	case string:
 		return v
 	}
@@ -167,24 +160,15 @@ func show(v any) string {
 	return string(b)
 }
 
-func isScalar(v any) bool {
-	switch v.(type) {
-	case map[string]any, []any:
-		return false
-	}
-	return true
-}
-
-func empty(v any) bool {
+// isLeaf tells what is compared whole: a scalar, a null, an empty mapping or list.
+func isLeaf(v any) bool {
 	switch v := v.(type) {
-	case nil:
-		return true
 	case map[string]any:
 		return len(v) == 0
 	case []any:
 		return len(v) == 0
 	}
-	return false
+	return true
 }
 
 // lessPath orders paths step by step, list indices as numbers.
