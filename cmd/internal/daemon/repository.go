@@ -1,0 +1,340 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ichor.maesh.dev/ichor/apply/journal"
+	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/state"
+	"ichor.maesh.dev/ichor/status/fold"
+	"ichor.maesh.dev/ichor/status/metrics"
+	"ichor.maesh.dev/ichor/status/outbox"
+	"ichor.maesh.dev/ichor/status/report"
+	"ichor.maesh.dev/ichor/sync/git"
+	"ichor.maesh.dev/ichor/sync/loop"
+	"ichor.maesh.dev/ichor/validate/check"
+)
+
+// Looker finds what needs a check; sync/loop.Loop is one.
+type Looker interface {
+	Look(ctx context.Context) loop.Work
+	Done(j loop.CheckJob)
+	Retry(j loop.CheckJob)
+}
+
+// Journal is what the repository's loop asks of the inventory; apply/journal.Journal is one.
+type Journal interface {
+	Inventory
+	Inventory() *state.Inventory
+	Status() journal.Status
+	Load(ctx context.Context, now time.Time) (journal.Status, error)
+	Take(ctx context.Context, now time.Time) error
+	Heartbeat(ctx context.Context, now time.Time) error
+	Acknowledge(ctx context.Context, now time.Time, head string) error
+}
+
+// repositoryLoop looks at the repository: it checks what needs a check, keeps the inventory, and gives the clusters'
+// loops their targets.
+type repositoryLoop struct {
+	log     *slog.Logger
+	now     func() time.Time
+	looker  Looker
+	commits *commits
+	journal Journal
+	say     *publisher
+	metrics *metrics.Metrics
+	branch  string
+	only    []string
+	// assign gives the targets to the clusters' loops, starting and ending them.
+	assign func(map[string]*target)
+
+	head    *checked
+	failed  string // the head whose check could not be done
+	targets map[string]*target
+	looked  atomic.Bool
+	// lostAt is the head at which the inventory was found to be unknown.
+	lostAt string
+	// invError is the last failure to read the status branch, "" none.
+	invError string
+}
+
+// look is one pass over the repository. Its error is for the back-off.
+func (r *repositoryLoop) look(ctx context.Context) error {
+	w := r.looker.Look(ctx)
+	now := r.now()
+	r.metrics.Git(string(git.ClassOf(w.GitErr)), now)
+	if w.GitErr != nil {
+		r.log.Error("look at the repository", "class", git.ClassOf(w.GitErr), "error", w.GitErr)
+	}
+	if w.ForgeErr != nil {
+		r.metrics.Forge("list")
+		r.log.Error("list pull requests", "error", w.ForgeErr)
+	}
+	if w.Move.Kind == git.MoveGone {
+		r.log.Error("the watched branch is gone; the last head stays", "branch", r.branch, "default", w.Move.Default)
+	}
+	r.inventory(ctx, w.Head)
+	if r.head != nil && w.Head != "" && w.Head != r.head.commit {
+		r.say.superseded(r.head.commit, w.Head)
+	}
+	for _, j := range w.Checks {
+		if ctx.Err() != nil {
+			r.looker.Retry(j)
+			continue
+		}
+		r.job(ctx, j)
+	}
+	if w.Head != "" && ctx.Err() == nil {
+		r.follow(ctx, w.Head)
+	}
+	r.note(w)
+	if w.GitErr == nil {
+		r.looked.Store(true)
+	}
+	return errors.Join(w.GitErr, w.ForgeErr)
+}
+
+// slow is how long a check may take before its commit is said to be pending.
+const slow = 2 * time.Second
+
+// job checks one commit and says the verdict.
+func (r *repositoryLoop) job(ctx context.Context, j loop.CheckJob) {
+	context := fold.Context(r.say.instance, "check")
+	target := r.say.reportURL(j.Commit)
+	prio := priority(j.Kind)
+	var mu sync.Mutex
+	finished := false
+	timer := time.AfterFunc(slow, func() {
+		mu.Lock() // so that pending can't come after the verdict
+		defer mu.Unlock()
+		if !finished {
+			r.say.post(j.Commit, state.CommitStatus{
+				Context: context, State: state.StatePending, Description: "checking", TargetURL: target,
+			}, prio)
+		}
+	})
+	res, err := r.checkJob(ctx, j)
+	timer.Stop()
+	mu.Lock()
+	finished = true
+	mu.Unlock()
+	switch {
+	case err == nil:
+		r.sayReport(j, res, context, target, prio)
+		r.looker.Done(j)
+	case ctx.Err() != nil:
+		r.looker.Retry(j)
+	default:
+		r.log.Error("check a commit", "commit", short(j.Commit), "kind", j.Kind, "error", err)
+		r.metrics.Check(string(check.Errored), 0)
+		r.sayFault(j, err, context, target, prio)
+		if j.Err != nil {
+			r.looker.Done(j)
+			return
+		}
+		r.looker.Retry(j)
+	}
+}
+
+func (r *repositoryLoop) checkJob(ctx context.Context, j loop.CheckJob) (*checked, error) {
+	if j.Err != nil {
+		return nil, j.Err
+	}
+	return r.commits.check(ctx, j.Commit, j.Base, j.Kind == loop.KindPull || j.Kind == loop.KindQueue)
+}
+
+func priority(k loop.Kind) outbox.Priority {
+	switch k {
+	case loop.KindHead, loop.KindQueue:
+		return outbox.High
+	case loop.KindPull:
+		return outbox.Normal
+	}
+	return outbox.Low
+}
+
+func (r *repositoryLoop) sayReport(j loop.CheckJob, res *checked, context, target string, prio outbox.Priority) {
+	r.putReport(res.report)
+	s := state.CommitStatus{Context: context, State: state.StateSuccess, Description: report.Description(res.report), TargetURL: target}
+	switch res.report.Verdict {
+	case check.Passed:
+	case check.Failed:
+		s.State = state.StateFailure
+	default:
+		s.State = state.StateError
+	}
+	r.metrics.Check(string(res.report.Verdict), res.took)
+	r.log.Info("checked a commit", "commit", short(j.Commit), "kind", j.Kind, "verdict", res.report.Verdict, "took", res.took)
+	r.say.post(j.Commit, s, prio)
+}
+
+func (r *repositoryLoop) putReport(rep *check.Report) {
+	name := "checks/" + rep.Commit
+	r.say.pages.Put(name+".md", []byte(report.Markdown(rep, report.Options{JSONName: rep.Commit + ".json"})))
+	data, err := report.JSON(rep)
+	if err != nil {
+		r.log.Error("encode a report", "commit", short(rep.Commit), "error", err)
+		return
+	}
+	r.say.pages.Put(name+".json", data)
+}
+
+// sayFault says that a check could not be done, and why: pending never stays.
+func (r *repositoryLoop) sayFault(j loop.CheckJob, err error, context, target string, prio outbox.Priority) {
+	rep := &check.Report{
+		APIVersion: check.ReportAPIVersion, Commit: j.Commit, Base: j.Base, Verdict: check.Errored,
+		Problems: []fleet.Problem{{Rule: "limits", Severity: fleet.Error, Message: "the check could not be done: " + err.Error()}},
+		Machines: []check.Machine{}, Plan: []check.Step{},
+	}
+	r.putReport(rep)
+	r.say.post(j.Commit, state.CommitStatus{
+		Context: context, State: state.StateError, Description: report.Description(rep), TargetURL: target,
+	}, prio)
+}
+
+// follow brings the clusters' targets up to date with the head and the inventory.
+func (r *repositoryLoop) follow(ctx context.Context, head string) {
+	res, err := r.commits.head(ctx, head)
+	if err != nil {
+		if r.failed != head {
+			r.failed = head
+			r.log.Error("check the head; the last good commits stay in force", "commit", short(head), "error", err)
+		}
+		return
+	}
+	r.head, r.failed = res, ""
+	var errs, warns int
+	for _, p := range res.report.Problems {
+		if p.Severity == fleet.Error {
+			errs++
+		} else {
+			warns++
+		}
+	}
+	r.metrics.CheckHead(res.report.Verdict == check.Passed, errs, warns)
+	next, err := targets(ctx, r.commits, res, r.journal.Inventory(), r.only)
+	if err != nil {
+		r.log.Error("find what is to be applied", "error", err)
+		return
+	}
+	for name, t := range next {
+		if old := r.targets[name]; old != nil && equal(old, t) {
+			next[name] = old // the same pointer: nothing is opened or rendered again
+		}
+	}
+	r.targets = next
+	r.assign(next)
+}
+
+// equal tells whether two targets are the same for a cluster's loop.
+func equal(a, b *target) bool {
+	return a.commit == b.commit && a.head == b.head && a.headNote == b.headNote && a.passed == b.passed &&
+		slices.Equal(a.holds, b.holds) && slices.Equal(a.acks, b.acks)
+}
+
+// inventory reads and, where it may, takes the inventory, and acknowledges a lost one where the head says so.
+func (r *repositoryLoop) inventory(ctx context.Context, head string) {
+	now := r.now()
+	st, err := r.journal.Load(ctx, now)
+	if err != nil {
+		r.invFailed("read the inventory", err)
+		return
+	}
+	if st.State == journal.Unknown && head != "" {
+		if r.lostAt == "" {
+			r.lostAt = head
+		}
+		if a := r.lostAck(ctx, head); a != "" {
+			if err := r.journal.Acknowledge(ctx, now, head); err != nil {
+				r.invFailed("begin a new inventory", err)
+				return
+			}
+			r.log.Warn("a person acknowledged that the inventory is lost; a new one was begun", "commit", short(head), "ack", a)
+			r.lostAt = ""
+			st = r.journal.Status()
+		}
+	}
+	if !st.Mine && (st.State == journal.Known || st.State == journal.Fresh) {
+		if err := r.journal.Take(ctx, now); err != nil {
+			r.invFailed("take the inventory", err)
+			return
+		}
+		r.log.Info("holds the inventory", "epoch", r.journal.Status().Holder.Epoch)
+	}
+	if err := r.journal.Heartbeat(ctx, now); err != nil && r.journal.Status().Mine {
+		r.invFailed("say that this Ichor lives", err)
+		return
+	}
+	r.invError = ""
+}
+
+// invFailed logs a failure once.
+func (r *repositoryLoop) invFailed(what string, err error) {
+	if msg := what + ": " + err.Error(); msg != r.invError {
+		r.invError = msg
+		r.log.Warn(what, "error", err)
+	}
+}
+
+// ackInventory is the acknowledgement of a lost inventory: it names the head at which the loss was said, so that an
+// old one excuses nothing.
+const ackInventory = "inventory:"
+
+// lostAck finds the acknowledgement in the head, "" none.
+func (r *repositoryLoop) lostAck(ctx context.Context, head string) string {
+	res, err := r.commits.head(ctx, head)
+	if err != nil {
+		return ""
+	}
+	parent, err := r.commits.history.Parent(head)
+	if err != nil {
+		return ""
+	}
+	acks := allAcks(res.detail.Head)
+	for _, commit := range []string{head, parent, r.lostAt} {
+		if commit != "" && slices.Contains(acks, ackInventory+commit) {
+			return ackInventory + commit
+		}
+	}
+	return ""
+}
+
+// note puts what is wrong with Ichor's surroundings on the fleet's page.
+func (r *repositoryLoop) note(w loop.Work) {
+	h := fold.Head{Branch: r.branch, Commit: w.Head}
+	if r.head != nil && r.head.commit == w.Head {
+		h.Verdict = string(r.head.report.Verdict)
+	}
+	add := func(kind string, status state.ConditionStatus, reason, message string) {
+		h.Notes = append(h.Notes, state.Condition{Type: kind, Status: status, Reason: reason, Message: message})
+	}
+	st := r.journal.Status()
+	switch {
+	case st.State == journal.Unknown:
+		add(state.CondInventory, state.False, state.ReasonInventoryUnknown, fmt.Sprintf("%s; to begin a new one, commit the annotation "+
+			`ichor.maesh.dev/ack: "%s%s" on a cluster`, st.Message, ackInventory, w.Head))
+	case st.State == journal.Refused:
+		add(state.CondInventory, state.False, state.ReasonInventoryUnknown, st.Message)
+	case !st.Mine:
+		add(state.CondInventory, state.False, state.ReasonFenced, r.invError)
+	}
+	if st.Finding != "" {
+		add("StatusBranch", state.False, st.Finding, st.Message)
+	}
+	if w.GitErr != nil {
+		add("Repository", state.False, "FetchFailed", string(git.ClassOf(w.GitErr)))
+	}
+	if w.Move.Kind == git.MoveGone {
+		add("Repository", state.False, "BranchGone", "the watched branch is not there; the last head stays in force")
+	}
+	r.metrics.StatusBranch(st.Finding == state.ReasonStatusBranchLost, st.Finding == state.ReasonStatusBranchTampered)
+	r.metrics.Inventory(st.State == journal.Known && st.Mine)
+	r.say.setHead(h)
+}
