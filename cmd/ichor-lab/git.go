@@ -27,7 +27,7 @@ func prOpenCommand() *cobra.Command {
 		Use: "open --branch BRANCH", Short: "Open a pull request, with --dir from a folder's files",
 		Long: `Opens a pull request of a branch that was pushed, or, with --dir, of a branch that is made from the base with
 the folder's files as its whole content. OWNER:BRANCH is a branch of a fork, which is made when needed.`,
-		Args: usage(cobra.NoArgs),
+		Args: wants(cobra.NoArgs, "branch"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return doPull(cmd, format, in) },
 	}
 	f := cmd.Flags()
@@ -38,9 +38,6 @@ the folder's files as its whole content. OWNER:BRANCH is a branch of a fork, whi
 	f.StringVar(&in.Author, "author", "lab", "who opens it")
 	dirFlags(cmd, &in)
 	outputFlag(cmd, &format)
-	if err := cmd.MarkFlagRequired("branch"); err != nil {
-		panic(err) // the flag is declared above
-	}
 	return cmd
 }
 
@@ -53,10 +50,8 @@ func dirFlags(cmd *cobra.Command, in *cli.PullRequest) {
 func prPushCommand() *cobra.Command {
 	in := cli.PullRequest{Act: "push"}
 	cmd := numbered("push NUMBER --dir DIR", "Commit a folder's files on the branch of a pull request", &in)
+	cmd.Args = wants(cobra.ExactArgs(1), "dir")
 	dirFlags(cmd, &in)
-	if err := cmd.MarkFlagRequired("dir"); err != nil {
-		panic(err) // the flag is declared above
-	}
 	return cmd
 }
 

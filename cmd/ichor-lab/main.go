@@ -90,6 +90,18 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// wants is usage for a command that can't do without some flags.
+func wants(check cobra.PositionalArgs, flags ...string) cobra.PositionalArgs {
+	return usage(func(cmd *cobra.Command, args []string) error {
+		for _, f := range flags {
+			if !cmd.Flags().Changed(f) {
+				return fmt.Errorf("--%s is wanted", f)
+			}
+		}
+		return check(cmd, args)
+	})
+}
+
 // group is a command that only has commands below it.
 func group(use, short, long, example string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example,

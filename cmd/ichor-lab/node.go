@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -58,12 +59,14 @@ func nodeActCommand(name, does string) *cobra.Command {
 	case "impersonate":
 		cmd.Flags().StringVar(&a.UUID, "uuid", "", "show this system UUID instead of another cluster's certificate")
 		cmd.Flags().BoolVar(&a.Maintenance, "maintenance", false, "answer in maintenance mode instead")
-		cmd.MarkFlagsMutuallyExclusive("uuid", "maintenance")
 	case "refuse":
 		cmd.Flags().IntVar(&a.Count, "count", 0, "how many configurations are refused (0: all, until heal)")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		a.Name = args[0]
+		if a.UUID != "" && a.Maintenance {
+			return usageError{errors.New("--uuid and --maintenance: one of them")}
+		}
 		if name == "slow" {
 			a.Delay = 500 * time.Millisecond
 			if len(args) == 2 {

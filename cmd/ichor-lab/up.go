@@ -31,7 +31,7 @@ Not in this lab yet: Kubernetes (the kubeconfig names endpoints where nothing an
 		Example: `  ichor-lab up --repo ./fleet
   ichor-lab up --repo ./fleet --make-secrets --state /tmp/lab
   SOPS_AGE_KEY_FILE=age.key ichor-lab up --repo ./fleet --configured`,
-		Args: usage(cobra.NoArgs),
+		Args: wants(cobra.NoArgs, "repo"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			level := slog.LevelWarn
 			if verbose {
@@ -51,9 +51,6 @@ Not in this lab yet: Kubernetes (the kubeconfig names endpoints where nothing an
 	f.StringVar(&o.ForgeRepo, "forge-repo", "lab/fleet", "owner/name of the repository on the forge")
 	f.BoolVar(&o.Real, "real-time", false, "let nodes take as long as real ones do (a reboot takes minutes)")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log every request")
-	if err := cmd.MarkFlagRequired("repo"); err != nil {
-		panic(err) // the flag is declared above
-	}
 	return cmd
 }
 

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -37,12 +39,12 @@ type Machine struct {
 
 // readFleet loads the folder. Problems of the content do not stop the lab (a rehearsal may be about them); they
 // are given as text.
-func readFleet(ctx context.Context, dir string) (*fleet.Fleet, []string, error) {
+func readFleet(ctx context.Context, dir, state string) (*fleet.Fleet, []string, error) {
 	st, err := os.Stat(dir)
 	if err != nil || !st.IsDir() {
 		return nil, nil, fmt.Errorf("read repository %s: not a folder; name the folder with the manifests with --repo", dir)
 	}
-	fl, problems, err := fleet.Load(ctx, os.DirFS(dir), fleet.Options{})
+	fl, problems, err := fleet.Load(ctx, without{os.DirFS(dir), stateIn(dir, state)}, fleet.Options{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read repository %s: %w", dir, err)
 	}
@@ -145,4 +147,25 @@ func addresses(all []Machine, cluster string) []string {
 		}
 	}
 	return res
+}
+
+// stateIn gives the path of the state folder in the repository, with slashes; "" where it lies elsewhere.
+func stateIn(dir, state string) string {
+	rel, err := filepath.Rel(dir, state)
+	if err != nil || rel == "." || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return ""
+	}
+	return filepath.ToSlash(rel)
+}
+
+// without hides one folder of a file system: the lab's state is nothing that the repository holds.
+type without struct {
+	fs.FS
+	hidden string
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (w without) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(w.FS, name)
+	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return path.Join(name, e.Name()) == w.hidden }), err
 }

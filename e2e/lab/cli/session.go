@@ -114,7 +114,7 @@ func lockState(state string) (*os.File, error) {
 
 // prepare reads the repository, makes secrets when it is told to, and finds out which nodes there are.
 func (s *Session) prepare(ctx context.Context) (*fleet.Fleet, error) {
-	fl, problems, err := readFleet(ctx, s.opt.Repo)
+	fl, problems, err := readFleet(ctx, s.opt.Repo, s.opt.State)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (s *Session) prepare(ctx context.Context) (*fleet.Fleet, error) {
 		for _, w := range wrote {
 			s.say("wrote the secrets bundle %s", w)
 		}
-		if fl, problems, err = readFleet(ctx, s.opt.Repo); err != nil {
+		if fl, problems, err = readFleet(ctx, s.opt.Repo, s.opt.State); err != nil {
 			return nil, err
 		}
 	} else if missing := missingSecrets(fl); len(missing) > 0 && s.opt.Configured {
@@ -149,7 +149,12 @@ func (s *Session) startForge(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("start the forge: --forge-repo %q: want owner/name", s.opt.ForgeRepo)
 	}
-	s.forge, err = forge.New(forge.Options{Dir: filepath.Join(s.opt.State, "forge"), Addr: s.opt.ForgeAddr, Token: token, Owner: owner, Name: name, Log: s.opt.Log,
+	var exclude []string
+	if in := stateIn(s.opt.Repo, s.opt.State); in != "" {
+		s.say("the state folder lies in the repository: leave it out of commits (a line /%s/ in .gitignore), or give a --state elsewhere", in)
+		exclude = []string{"/" + in + "/"}
+	}
+	s.forge, err = forge.New(forge.Options{Exclude: exclude, Dir: filepath.Join(s.opt.State, "forge"), Addr: s.opt.ForgeAddr, Token: token, Owner: owner, Name: name, Log: s.opt.Log,
 		OnEvent: func(e forge.Event) { s.emit(e.Kind, e.Fields) }})
 	if err != nil {
 		return err

@@ -242,23 +242,26 @@ func (f *Forge) writeTree(ctx context.Context, r *repository, dir, parent string
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
+	excludes, err := f.writeExcludes()
+	if err != nil {
+		return "", err
+	}
 	g := gitCmd{dir: abs, env: []string{"GIT_INDEX_FILE=" + filepath.Join(tmp, "index"), "GIT_DIR=" + f.gitDir(r), "GIT_WORK_TREE=" + abs}}
 	// the bare repository's own "core.bare" would refuse a work tree
-	if _, err := g.run(ctx, "-c", "core.bare=false", "-c", "core.excludesFile="+f.excludes(), "add", "--all", "."); err != nil {
+	if _, err := g.run(ctx, "-c", "core.bare=false", "-c", "core.excludesFile="+excludes, "add", "--all", "."); err != nil {
 		return "", err
 	}
 	return g.run(ctx, "write-tree")
 }
 
-// excludes is a file that keeps the lab's own state out of commits.
-func (f *Forge) excludes() string {
+// writeExcludes writes the list of what is kept out of commits, and gives its path.
+func (f *Forge) writeExcludes() (string, error) {
 	path := filepath.Join(f.opt.Dir, "excludes")
-	if _, err := os.Stat(path); err != nil {
-		if err := writeFile(path, []byte(".ichor-lab/\n")); err != nil {
-			f.log.Warn("cannot write the list of files to leave out", "error", err)
-		}
+	lines := append([]string{".ichor-lab/"}, f.opt.Exclude...)
+	if err := writeFile(path, []byte(strings.Join(lines, "\n")+"\n")); err != nil {
+		return "", fmt.Errorf("write the list of files to leave out: %w", err)
 	}
-	return path
+	return path, nil
 }
 
 // commitTree makes a commit in the author's name; parents that are "" are left out.

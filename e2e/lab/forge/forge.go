@@ -33,6 +33,9 @@ type Options struct {
 	Owner, Name string
 	// Public lets everybody read without a token.
 	Public bool
+	// Exclude are folders and files, as in .gitignore, that Push leaves out besides what the folder's own .gitignore
+	// names and .ichor-lab/.
+	Exclude []string
 	// Limits of the API. The zero value has GitHub's own.
 	Limits Limits
 	// Log of the server. Default: none.
