@@ -77,8 +77,12 @@ func at(r mask.Render, document, path string) any {
 	return nil
 }
 
-// normal decodes a configuration after each of its documents went through the library, where it knows it.
+// normal decodes a configuration after it went through the library: whole where it knows every document, else those
+// that it knows.
 func normal(config []byte) ([]mask.Document, error) {
+	if text, ok := encoded(config); ok {
+		return mask.Decode(text)
+	}
 	var buf bytes.Buffer
 	dec := yaml.NewDecoder(bytes.NewReader(config))
 	for i := 0; ; i++ {
@@ -93,13 +97,21 @@ func normal(config []byte) ([]mask.Document, error) {
 		if err != nil {
 			return nil, fmt.Errorf("decode document %d: not YAML", i)
 		}
-		if p, err := configloader.NewFromBytes(text); err == nil {
-			if known, err := p.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled)); err == nil {
-				text = known
-			}
+		if known, ok := encoded(text); ok {
+			text = known
 		}
 		buf.WriteString("---\n")
 		buf.Write(text)
 	}
 	return mask.Decode(buf.Bytes())
+}
+
+// encoded writes a configuration as the library does, where it knows it.
+func encoded(config []byte) ([]byte, bool) {
+	p, err := configloader.NewFromBytes(config)
+	if err != nil {
+		return nil, false
+	}
+	text, err := p.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+	return text, err == nil
 }
