@@ -329,6 +329,9 @@ func (d *docDecoder) list(n *yaml.Node, v reflect.Value, at int32, f *fieldInfo)
 // document decodes one entry of a patch: free content, but a mapping that says something.
 func (d *docDecoder) document(n *yaml.Node, v reflect.Value, at int32) {
 	switch {
+	case isEncrypted(n) && strings.HasSuffix(n.Value, ",type:comment]"):
+		// SOPS writes an encrypted comment of a list as an item of its own. It keeps its place, because values are
+		// found by their index.
 	case isNull(n), n.Kind == yaml.MappingNode && len(n.Content) == 0:
 		d.fail(at, "the document is empty", "remove the entry, or say what it changes")
 	case n.Kind != yaml.MappingNode:
@@ -388,7 +391,13 @@ func (d *docDecoder) encrypted(at int32) {
 
 // scalar decodes a string, a boolean or a number, and checks it against the bounds in f.
 func (d *docDecoder) scalar(n *yaml.Node, v reflect.Value, at int32, f *fieldInfo) {
-	want := map[reflect.Kind]string{reflect.String: "a string", reflect.Bool: "a boolean", reflect.Int: "a whole number"}[v.Kind()]
+	want := "a string"
+	switch v.Kind() {
+	case reflect.Bool:
+		want = "a boolean"
+	case reflect.Int:
+		want = "a whole number"
+	}
 	if n.Kind != yaml.ScalarNode {
 		d.wrongType(n, at, want)
 		return

@@ -43,13 +43,16 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Fatalf("it took %v", took)
 		}
 		if fl.Cluster("zz-good").Manifest == nil {
 			t.Fatal("the good cluster is gone")
 		}
-		lines := strings.Count(text, "\n") + 2
+		lines := 2 // and what YAML counts as a line break
+		for _, b := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
+			lines += strings.Count(text, b)
+		}
 		for _, p := range problems {
 			if p.File == "" || p.Line < 0 || p.Line > lines && p.File == "x.yaml" || p.Rule == "" || p.Message == "" || p.Severity == "" {
 				t.Fatalf("problem %+v", p)

@@ -343,7 +343,7 @@ func TestHostileYAMLIsReadInTime(t *testing.T) {
 			_, problems := mustLoad(t, fsys)
 			took := time.Since(start)
 			t.Logf("%v, %d problems", took, len(problems))
-			if took > 20*time.Second {
+			if took > 2*time.Minute {
 				t.Errorf("it took %v", took)
 			}
 			if len(problems) > 60 {

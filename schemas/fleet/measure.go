@@ -31,7 +31,7 @@ type measurer struct {
 
 // measure gives a document's extent. Errors say why it can't be expanded at all.
 func measure(n *yaml.Node) (extent, error) {
-	m := measurer{anchors: map[*yaml.Node]*extent{}}
+	var m measurer
 	return m.of(n)
 }
 
@@ -50,6 +50,9 @@ func (m *measurer) of(n *yaml.Node) (extent, error) {
 				return extent{}, fmt.Errorf("%w: &%s", errSelfAlias, n.Anchor)
 			}
 			return *e, nil
+		}
+		if m.anchors == nil {
+			m.anchors = map[*yaml.Node]*extent{}
 		}
 		m.anchors[n] = nil
 	}
