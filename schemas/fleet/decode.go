@@ -2,8 +2,8 @@ package fleet
 
 import (
 	"fmt"
-	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +27,8 @@ type docDecoder struct {
 	who      Problem
 	idx      *fieldIndex
 	problems []Problem
+	// coerced are the fields that want a string and were given a number or boolean.
+	coerced []int32
 	// bad holds the paths that have a problem, so that the value checks do not say a second one.
 	bad map[string]bool
 }
@@ -43,7 +45,11 @@ func (d *docDecoder) failPath(path, message, hint string) {
 			return
 		}
 	}
-	d.report(d.idx.pos(d.idx.find(path)), path, message, hint)
+	at := d.idx.find(path)
+	if slices.Contains(d.coerced, at) {
+		hint = strings.TrimSuffix("it was read as a number or boolean: put it in quotes; "+hint, "; ")
+	}
+	d.report(d.idx.pos(at), path, message, hint)
 }
 
 // maxProblems bounds what one document can say, so that a hostile one can't fill a report.
@@ -64,114 +70,6 @@ func (d *docDecoder) report(pos Position, path, message, hint string) {
 	d.bad[path] = true
 }
 
-// pair is one field of a mapping; merge keys are resolved.
-type pair struct {
-	key   *yaml.Node
-	name  string
-	value *yaml.Node
-}
-
-// target follows an alias.
-func target(n *yaml.Node) *yaml.Node {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	return n
-}
-
-// isNull tells whether a node is there but says nothing.
-func isNull(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && n.Tag == tagNull
-}
-
-// pairList collects the fields of a mapping. Long mappings get an index, so that a hostile one costs no square.
-type pairList struct {
-	list []pair
-	seen map[string]int
-}
-
-// find gives a field's place in the list, -1 where there is none.
-func (l *pairList) find(name string) int {
-	if l.seen != nil {
-		if i, ok := l.seen[name]; ok {
-			return i
-		}
-		return -1
-	}
-	for i := range l.list {
-		if l.list[i].name == name {
-			return i
-		}
-	}
-	return -1
-}
-
-func (l *pairList) add(p pair) {
-	const short = 24
-	l.list = append(l.list, p)
-	switch {
-	case l.seen != nil:
-		l.seen[p.name] = len(l.list) - 1
-	case len(l.list) > short:
-		l.seen = make(map[string]int, 4*short)
-		for i := range l.list {
-			l.seen[l.list[i].name] = i
-		}
-	}
-}
-
-// pairs lists the fields of a mapping: its own first, then those of merge keys that it does not have itself. What is
-// given twice is reported at its second place.
-func (d *docDecoder) pairs(n *yaml.Node, at int32, name func(*yaml.Node) (string, bool)) []pair {
-	out := pairList{list: make([]pair, 0, len(n.Content)/2)}
-	var merges []*yaml.Node
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := target(n.Content[i]), n.Content[i+1]
-		if isMerge(k) {
-			merges = append(merges, v)
-			continue
-		}
-		text, ok := name(k)
-		if !ok {
-			d.report(d.posOf(k), d.idx.path(at), "a key is no plain text", "")
-			continue
-		}
-		if first := out.find(text); first >= 0 {
-			fk := out.list[first].key
-			d.report(d.posOf(k), JoinPath(d.idx.path(at), text), fmt.Sprintf("field %s is given twice, first at %s:%d:%d",
-				quoted(text), d.file, fk.Line+d.lineOffset, fk.Column), "keep one of the two")
-			continue
-		}
-		out.add(pair{k, text, v})
-	}
-	for _, m := range merges {
-		d.merge(&out, target(m), at, name)
-	}
-	return out.list
-}
-
-// isMerge tells whether a key is the merge key of YAML 1.1.
-func isMerge(k *yaml.Node) bool { return k.Kind == yaml.ScalarNode && k.Tag == tagMerge }
-
-// merge adds the fields of a merge key's value: a mapping, or a list of mappings of which the first wins.
-func (d *docDecoder) merge(out *pairList, m *yaml.Node, at int32, name func(*yaml.Node) (string, bool)) {
-	sources := []*yaml.Node{m}
-	if m.Kind == yaml.SequenceNode {
-		sources = m.Content
-	}
-	for _, s := range sources {
-		if s = target(s); s.Kind != yaml.MappingNode {
-			d.report(d.posOf(s), d.idx.path(at), "a merge key (<<) takes a mapping or a list of mappings", "")
-			continue
-		}
-		for _, p := range d.pairs(s, at, name) {
-			if out.find(p.name) < 0 {
-				out.add(p)
-			}
-		}
-	}
-}
-
 func (d *docDecoder) posOf(n *yaml.Node) Position {
 	return Position{File: d.file, Line: n.Line + d.lineOffset, Column: n.Column}
 }
@@ -183,29 +81,6 @@ func (d *docDecoder) addKey(at int32, p pair) int32 {
 
 func (d *docDecoder) addItem(at int32, i int, n *yaml.Node) int32 {
 	return d.idx.item(at, i, n.Line+d.lineOffset, n.Column)
-}
-
-// fieldName reads a key of one of our own types: as it is written.
-func fieldName(k *yaml.Node) (string, bool) { return k.Value, k.Kind == yaml.ScalarNode }
-
-// labelName reads a key of a free mapping as sigs.k8s.io/yaml does.
-func labelName(k *yaml.Node) (string, bool) {
-	if k.Kind != yaml.ScalarNode {
-		return "", false
-	}
-	v, ok := readScalar(k)
-	switch x := v.(type) {
-	case uint64:
-		return "", false
-	case float64:
-		if math.IsInf(x, 0) || math.IsNaN(x) {
-			return strings.ToLower(strings.TrimPrefix(k.Value, "+")), ok
-		}
-	}
-	if !ok {
-		return "", false
-	}
-	return scalarText(v)
 }
 
 // value decodes n into v, which is what f describes (nil: an item or a map's value).
@@ -326,142 +201,9 @@ func (d *docDecoder) list(n *yaml.Node, v reflect.Value, at int32, f *fieldInfo)
 	}
 }
 
-// document decodes one entry of a patch: free content, but a mapping that says something.
-func (d *docDecoder) document(n *yaml.Node, v reflect.Value, at int32) {
-	switch {
-	case isEncrypted(n) && strings.HasSuffix(n.Value, ",type:comment]"):
-		// SOPS writes an encrypted comment of a list as an item of its own. It keeps its place, because values are
-		// found by their index.
-	case isNull(n), n.Kind == yaml.MappingNode && len(n.Content) == 0:
-		d.fail(at, "the document is empty", "remove the entry, or say what it changes")
-	case n.Kind != yaml.MappingNode:
-		d.wrongType(n, at, "a mapping")
-	default:
-		v.Set(reflect.ValueOf(d.generic(n, at, readTalos)))
-	}
-}
-
-// readOurs reads a scalar of a free field of ours, readTalos one of a Talos document (which may be encrypted).
-func readOurs(d *docDecoder, n *yaml.Node, at int32) any {
-	if isEncrypted(n) {
-		d.encrypted(at)
-		return nil
-	}
-	v, ok := readScalar(n)
-	if f, is := v.(float64); is && (math.IsInf(f, 0) || math.IsNaN(f)) {
-		d.fail(at, "infinity and NaN can't be used here", "")
-	} else if !ok {
-		d.fail(at, "the tag "+quoted(n.Tag)+" can't be used here", "")
-	}
-	return v
-}
-
-func readTalos(_ *docDecoder, n *yaml.Node, _ int32) any {
-	var v any
-	if n.Decode(&v) != nil {
-		return n.Value
-	}
-	return v
-}
-
-// generic decodes free content.
-func (d *docDecoder) generic(n *yaml.Node, at int32, scalar func(*docDecoder, *yaml.Node, int32) any) any {
-	switch n.Kind {
-	case yaml.MappingNode:
-		out := make(map[string]any, len(n.Content)/2)
-		for _, p := range d.pairs(n, at, fieldName) {
-			out[p.name] = d.generic(target(p.value), d.addKey(at, p), scalar)
-		}
-		return out
-	case yaml.SequenceNode:
-		out := make([]any, len(n.Content))
-		for i, c := range n.Content {
-			out[i] = d.generic(target(c), d.addItem(at, i, c), scalar)
-		}
-		return out
-	default:
-		return scalar(d, n, at)
-	}
-}
-
 func (d *docDecoder) encrypted(at int32) {
 	d.fail(at, "the value is SOPS-encrypted, and Ichor reads this field in plain text",
 		"encrypt only values within spec.documents or spec.jsonPatch")
-}
-
-// scalar decodes a string, a boolean or a number, and checks it against the bounds in f.
-func (d *docDecoder) scalar(n *yaml.Node, v reflect.Value, at int32, f *fieldInfo) {
-	want := "a string"
-	switch v.Kind() {
-	case reflect.Bool:
-		want = "a boolean"
-	case reflect.Int:
-		want = "a whole number"
-	}
-	if n.Kind != yaml.ScalarNode {
-		d.wrongType(n, at, want)
-		return
-	}
-	if isEncrypted(n) {
-		d.encrypted(at)
-		return
-	}
-	x, ok := readScalar(n)
-	if !ok {
-		d.fail(at, fmt.Sprintf("wrong type: %s is wanted, this has the tag %s", want, n.Tag), "")
-		return
-	}
-	switch v.Kind() {
-	case reflect.Bool:
-		b, ok := x.(bool)
-		if !ok {
-			d.wrongType(n, at, want)
-			return
-		}
-		v.SetBool(b)
-	case reflect.Int:
-		i, ok := wholeNumber(x)
-		if !ok {
-			d.wrongType(n, at, want)
-			return
-		}
-		v.SetInt(int64(i))
-		d.checkInt(i, at, f)
-	default:
-		s, ok := scalarText(x)
-		if !ok {
-			d.wrongType(n, at, want)
-			return
-		}
-		v.SetString(s)
-		if f != nil && f.required && s == "" {
-			d.fail(at, "the value is empty", "")
-			return
-		}
-		d.checkEnum(s, at, f)
-	}
-}
-
-func (d *docDecoder) checkEnum(s string, at int32, f *fieldInfo) {
-	if f == nil || len(f.enum) == 0 {
-		return
-	}
-	for _, e := range f.enum {
-		if e == s {
-			return
-		}
-	}
-	d.fail(at, "unknown value "+quoted(s), suggest(s, f.enum))
-}
-
-func (d *docDecoder) checkInt(i int, at int32, f *fieldInfo) {
-	if f == nil {
-		return
-	}
-	if f.hasBounds && (i < f.min || i > f.max) {
-		d.fail(at, fmt.Sprintf("%d is not within %d to %d", i, f.min, f.max), "")
-	}
-	d.checkEnum(strconv.Itoa(i), at, f)
 }
 
 // quoted quotes a text of the repository for a message, cut to a readable length.
