@@ -104,7 +104,7 @@ func shown(v string) string {
 
 func effectName(effect, service string) string {
 	if service != "" {
-		return effect + " " + service
+		return effect + " " + oneLine(service)
 	}
 	return effect
 }
@@ -114,7 +114,7 @@ func effectText(effect string, services []string) string {
 		return ""
 	}
 	if len(services) > 0 {
-		return ", " + effect + " (" + strings.Join(services, ", ") + ")"
+		return ", " + effect + " (" + oneLine(strings.Join(services, ", ")) + ")"
 	}
 	return ", " + effect
 }
