@@ -114,7 +114,7 @@ func (b *boot) powerOff() {
 	etcd := b.etcd
 	b.mu.Unlock()
 	b.cancel()
-	b.closeAPI()
+	b.closeAPI(0)
 	if etcd != nil {
 		etcd.kill()
 	}
@@ -161,12 +161,12 @@ func (b *boot) maintenance() bool {
 	}
 	b.publishTask("runningMaintenance", machine.TaskEvent_STOP)
 	b.setStage(runtime.MachineStageBooting)
-	// The reply to the call that brought the configuration still gets through, then the
-	// listener goes away, and connections break.
+	// For a moment the API still answers as before. The reply to the call that brought the
+	// configuration gets through; then the listener goes away and connections break.
 	if !sleep(b.ctx, b.node.opts.Timings.Transition/4) {
 		return false
 	}
-	b.closeAPI()
+	b.closeAPI(max(b.node.opts.Timings.Transition, time.Second))
 	return sleep(b.ctx, b.node.opts.Timings.Transition)
 }
 
@@ -278,7 +278,7 @@ func (b *boot) stopAll(ctx context.Context) {
 	sleep(ctx, t.Stop/4)
 	b.machinedGone.Store(true)
 	sleep(ctx, t.Stop/4)
-	b.closeAPI()
+	b.closeAPI(t.Stop / 4)
 }
 
 func (b *boot) stopService(id string) {

@@ -171,7 +171,7 @@ func (b *boot) revertAfter(d time.Duration) {
 			b.mu.Lock()
 			b.dead = true
 			b.mu.Unlock()
-			b.closeAPI()
+			b.closeAPI(0)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	cosi "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/state"
@@ -85,7 +86,7 @@ func (b *boot) openAPI(maintenance bool) error {
 	b.server = s
 	b.mu.Unlock()
 	b.goDo(func() {
-		_ = s.grpc.Serve(gate) // ends when the gate closes
+		_ = s.grpc.Serve(softListener{gate}) // ends when the gate closes
 	})
 	put(b, "runtime.APIServiceConfigController", runtime.NewAPIServiceConfig(), func(r *runtime.APIServiceConfig) {
 		*r.TypedSpec() = runtime.APIServiceConfigSpec{
@@ -114,8 +115,18 @@ func (b *boot) register(srv *grpc.Server, a *api) {
 	timeapi.RegisterTimeServiceServer(srv, &timeAPI{})
 }
 
-// closeAPI closes port 50000 and breaks every connection.
-func (b *boot) closeAPI() {
+// softListener lets grpc stop accepting without breaking the connections that exist.
+type softListener struct{ *wire.Gate }
+
+// Close implements net.Listener.
+func (l softListener) Close() error {
+	l.StopAccepting()
+	return nil
+}
+
+// closeAPI closes port 50000 and breaks every connection. Calls that are being served get the
+// given time to end, as apid gives them when it is stopped.
+func (b *boot) closeAPI(grace time.Duration) {
 	b.mu.Lock()
 	s := b.server
 	b.server = nil
@@ -123,11 +134,26 @@ func (b *boot) closeAPI() {
 	if s == nil {
 		return
 	}
+	if grace > 0 {
+		s.gate.StopAccepting()
+		stopped := make(chan struct{})
+		go func() {
+			s.grpc.GracefulStop()
+			close(stopped)
+		}()
+		select {
+		case <-stopped:
+		case <-time.After(grace):
+		case <-b.ctx.Done():
+		}
+	}
 	s.gate.Close()
 	s.grpc.Stop()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.conns {
+	conns := s.conns
+	s.conns = map[string]*grpc.ClientConn{}
+	s.mu.Unlock()
+	for _, c := range conns {
 		c.Close()
 	}
 	if b.ctx.Err() == nil {

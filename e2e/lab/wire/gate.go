@@ -24,6 +24,7 @@ type Gate struct {
 	conns  map[*Conn]struct{}
 	ready  chan net.Conn
 	done   chan struct{}
+	deaf   bool // accepts no more
 	closed bool
 }
 
@@ -64,7 +65,7 @@ func (g *Gate) reopen() error {
 	want := g.net.closed(g.node)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
+	if g.closed || g.deaf {
 		return nil
 	}
 	if want != Blackhole && g.sink != nil {
@@ -175,7 +176,9 @@ func (g *Gate) Close() error {
 		return nil
 	}
 	g.closed = true
-	close(g.done)
+	if !g.deaf {
+		close(g.done)
+	}
 	if g.ln != nil {
 		g.ln.Close()
 	}
@@ -191,6 +194,25 @@ func (g *Gate) Close() error {
 		c.reset()
 	}
 	return nil
+}
+
+// StopAccepting closes the port and leaves the connections as they are.
+func (g *Gate) StopAccepting() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed || g.deaf {
+		return
+	}
+	g.deaf = true
+	close(g.done)
+	if g.ln != nil {
+		g.ln.Close()
+		g.ln = nil
+	}
+	if g.sink != nil {
+		g.sink.close()
+		g.sink = nil
+	}
 }
 
 // Drop resets the connection that comes from the given remote address; a reply on its way is lost.
