@@ -27,7 +27,7 @@ type docDecoder struct {
 	who      Problem
 	idx      *fieldIndex
 	problems []Problem
-	// coerced are the fields that want a string and were given a number or boolean.
+	// coerced are the fields that want a string and were given a decimal number (1.10 is read as 1.1).
 	coerced []int32
 	// bad holds the paths that have a problem, so that the value checks do not say a second one.
 	bad map[string]bool
@@ -47,7 +47,7 @@ func (d *docDecoder) failPath(path, message, hint string) {
 	}
 	at := d.idx.find(path)
 	if slices.Contains(d.coerced, at) {
-		hint = strings.TrimSuffix("it was read as a number or boolean: put it in quotes; "+hint, "; ")
+		hint = strings.TrimPrefix(hint+"; it was read as a decimal number, quotes keep a text as it is written", "; ")
 	}
 	d.report(d.idx.pos(at), path, message, hint)
 }

@@ -53,7 +53,7 @@ func (d *docDecoder) scalar(n *yaml.Node, v reflect.Value, at int32, f *fieldInf
 			return
 		}
 		v.SetString(s)
-		if _, is := x.(string); !is {
+		if _, is := x.(float64); is {
 			d.coerced = append(d.coerced, at)
 		}
 		if f != nil && f.required && s == "" {
