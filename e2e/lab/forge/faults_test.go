@@ -208,7 +208,7 @@ func TestRenameAndRecreate(t *testing.T) {
 func TestWebPages(t *testing.T) {
 	f := open(t, t.TempDir())
 	push(t, f, "main", map[string]string{"a": "1"})
-	sha := push(t, f, "ichor/status", map[string]string{"checks/x.md": "# Report\n\n<script>alert(1)</script>\n"})
+	sha := push(t, f, "ichor/status", map[string]string{"checks/x.md": "# Report\n\n<script>alert(1)</script>\n\n[x](javascript:alert(1)) `<b>`\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n<details>\n<summary>More</summary>\n\n- item\n\n</details>\n"})
 	gh, _ := client(t, f, token)
 	if _, err := f.OpenPR("ichor/status", "", "a <title>"); err != nil {
 		t.Fatal(err)
@@ -218,17 +218,18 @@ func TestWebPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"/acme/fleet/blob/ichor/status/checks/x.md": "&lt;script&gt;",
-		"/acme/fleet/blob/" + sha + "/checks/x.md":  "# Report",
-		"/acme/fleet/raw/ichor/status/checks/x.md":  "<script>",
-		"/acme/fleet/pull/1":                        "failure",
-		"/acme/fleet/commit/" + sha:                 "checks/x.md",
-		"/acme/fleet/tree/ichor/status":             "/acme/fleet/tree/ichor/status/checks",
-		"/acme/fleet":                               "a &lt;title&gt;",
-		"/":                                         "a &lt;title&gt;",
-		"/acme/fleet/blob/main/none":                "404",
-		"/acme/other":                               "404",
-		"/acme/fleet/pull/9":                        "404",
+		"/acme/fleet/blob/ichor/status/checks/x.md":   "<td>1</td>",
+		"/acme/fleet/blob/" + sha + "/checks/x.md":    "<strong>More</strong>",
+		"/acme/fleet/blob/ichor%2Fstatus/checks/x.md": "&lt;b&gt;",
+		"/acme/fleet/raw/ichor/status/checks/x.md":    "<script>",
+		"/acme/fleet/pull/1":                          "failure",
+		"/acme/fleet/commit/" + sha:                   "checks/x.md",
+		"/acme/fleet/tree/ichor/status":               "/acme/fleet/tree/ichor/status/checks",
+		"/acme/fleet":                                 "a &lt;title&gt;",
+		"/":                                           "a &lt;title&gt;",
+		"/acme/fleet/blob/main/none":                  "404",
+		"/acme/other":                                 "404",
+		"/acme/fleet/pull/9":                          "404",
 	} {
 		resp, err := http.Get(f.URL() + path)
 		if err != nil {
@@ -238,6 +239,9 @@ func TestWebPages(t *testing.T) {
 		resp.Body.Close()
 		if want == "404" && resp.StatusCode == 404 {
 			continue
+		}
+		if strings.Contains(path, "/blob/") && (strings.Contains(string(body), "<script") || strings.Contains(string(body), "javascript:")) {
+			t.Errorf("%s lets a script through:\n%s", path, body)
 		}
 		if resp.StatusCode != 200 || !strings.Contains(string(body), want) {
 			t.Errorf("%s: %d, want %q in\n%s", path, resp.StatusCode, want, body)

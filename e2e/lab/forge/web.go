@@ -1,10 +1,14 @@
 package forge
 
 import (
+	"bytes"
 	"fmt"
 	"html/template"
 	"net/http"
 	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/extension"
 )
 
 var pages = template.Must(template.New("page").Parse(`<!DOCTYPE html>
@@ -17,7 +21,7 @@ pre{background:#f6f8fa;padding:1em;overflow:auto}table{border-collapse:collapse}
 {{with .Statuses}}<h2>Commit statuses</h2><table><tr><th>context</th><th>state</th><th>description</th></tr>
 {{range .}}<tr><td>{{if .TargetURL}}<a href="{{.TargetURL}}">{{.Context}}</a>{{else}}{{.Context}}{{end}}</td><td class="{{.State}}">{{.State}}</td><td>{{.Description}}</td></tr>{{end}}</table>{{end}}
 {{with .Links}}<ul>{{range .}}<li><a href="{{.URL}}">{{.Text}}</a>{{with .Note}} {{.}}{{end}}</li>{{end}}</ul>{{end}}
-{{with .Text}}<pre>{{.}}</pre>{{end}}
+{{with .Text}}<pre>{{.}}</pre>{{end}}{{.Rendered}}
 </body></html>
 `))
 
@@ -26,6 +30,8 @@ type webPage struct {
 	Title, Home, Repo, Lead, Text string
 	Statuses                      []Status
 	Links                         []webLink
+	// Rendered is Markdown as HTML; raw HTML in it was left out.
+	Rendered template.HTML
 }
 
 type webLink struct{ URL, Text, Note string }
@@ -100,7 +106,29 @@ func (c *call) blobPage(w http.ResponseWriter) {
 		_, _ = w.Write(data)
 		return
 	}
-	c.show(w, webPage{Title: path, Lead: "at " + ref + " (" + commit + ")", Text: string(data)})
+	p := webPage{Title: path, Lead: "at " + ref + " (" + commit + ")"}
+	if p.Rendered = markdown(path, data); p.Rendered == "" {
+		p.Text = string(data)
+	}
+	c.show(w, p)
+}
+
+// renderer of GitHub's Markdown: tables, strikethrough, autolinks, task lists. It leaves raw HTML out.
+var renderer = goldmark.New(goldmark.WithExtensions(extension.GFM))
+
+// details are the two tags of raw HTML that reports use to fold long parts away; GitHub lets them through.
+var details = strings.NewReplacer("<details>\n", "", "</details>\n", "", "<details>", "", "</details>", "", "<summary>", "**", "</summary>", "**\n")
+
+// markdown renders a file that is Markdown; "" for any other. Folded parts are shown unfolded.
+func markdown(path string, data []byte) template.HTML {
+	if !strings.HasSuffix(strings.ToLower(path), ".md") {
+		return ""
+	}
+	var b bytes.Buffer
+	if err := renderer.Convert([]byte(details.Replace(string(data))), &b); err != nil {
+		return ""
+	}
+	return template.HTML(b.String()) //nolint:gosec // the renderer escapes text and leaves raw HTML out
 }
 
 func (c *call) treePage(w http.ResponseWriter) {
