@@ -16,6 +16,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage"
 	"github.com/go-git/go-git/v5/storage/memory"
+
+	"ichor.maesh.dev/ichor/schemas/state"
 )
 
 // Branch writes a branch that Ichor owns, by compare-and-swap: a commit names the tip that its author saw, and the
@@ -76,19 +78,11 @@ func (b *Branch) Close() error {
 	return nil
 }
 
-// Tip is where the branch is. Root is the first commit of its history (following first parents), which tells whose
-// branch it is; Commits is how many there are.
-type Tip struct {
-	Hash, Root string
-	Commits    int
-}
-
-// Change of one file. Delete removes it (an absent one is no error), or the folder of that name with all in it.
-type Change struct {
-	Path   string
-	Data   []byte
-	Delete bool
-}
+// Tip is where the branch is; Change is a change of one file.
+type (
+	Tip    = state.BranchTip
+	Change = state.FileChange
+)
 
 // Tip fetches the branch and says where it is. ErrAbsent when the server doesn't have it.
 func (b *Branch) Tip(ctx context.Context) (Tip, error) {
@@ -251,6 +245,23 @@ func (b *Branch) Files(_ context.Context, tip, dir string) ([]string, error) {
 	})
 	sort.Strings(out)
 	return out, err
+}
+
+// EverHad tells whether a file was on the branch at tip or at any first-parent commit below it.
+func (b *Branch) EverHad(_ context.Context, tip, path string) (bool, error) {
+	for at := tip; at != ""; {
+		err := b.atFile(at, path, func(storage.Storer, *object.TreeEntry) error { return nil })
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, ErrNoFile) {
+			return false, err
+		}
+		if at, err = firstParent(b.store, at); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // CommitInfo reads a commit of the branch.

@@ -19,6 +19,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"ichor.maesh.dev/ichor/schemas/state"
 )
 
 // Class says what kind of trouble an error is, so that callers can choose between waiting, stopping and telling.
@@ -62,15 +64,15 @@ const (
 // Kinds for errors.Is; the class says the same.
 var (
 	// ErrAbsent: the branch does not exist on the server.
-	ErrAbsent = errors.New("branch is absent")
+	ErrAbsent = state.ErrBranchAbsent
 	// ErrMoved: the branch is not where the caller saw it.
-	ErrMoved = errors.New("branch has moved")
+	ErrMoved = state.ErrBranchMoved
 	// ErrProtected: a rule of the server forbids the push.
 	ErrProtected = errors.New("push is refused by a rule of the server")
 	// ErrUnknownRevision: the revision can't be found.
 	ErrUnknownRevision = errors.New("unknown revision")
 	// ErrNoFile: the path is not in the tree.
-	ErrNoFile = errors.New("no such file in the tree")
+	ErrNoFile = state.ErrNoFile
 	// ErrNoRepository: the folder is in no Git repository.
 	ErrNoRepository = errors.New("not in a Git repository")
 	// ErrUnknownOutcome: the push may or may not have arrived; read the tip to know.

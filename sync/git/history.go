@@ -2,29 +2,21 @@ package git
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
-	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage"
+
+	"ichor.maesh.dev/ichor/schemas/state"
 )
 
-// Person is an author or committer.
-type Person struct{ Name, Email string }
-
-// CommitInfo says who made a commit.
-type CommitInfo struct {
-	Hash              string
-	Parents           []string
-	Author, Committer Person
-	// Subject is the first line of the message; Message is all of it.
-	Subject, Message string
-	// When is the committer's time in UTC. People's clocks are wrong: it orders nothing.
-	When time.Time
-}
+// Person is an author or committer; CommitInfo says who made a commit.
+type (
+	Person     = state.Person
+	CommitInfo = state.CommitInfo
+)
 
 // FS gives the tree of a commit that was fetched.
 func (m *Mirror) FS(commit string) (fs.FS, error) { return newTreeFS(m.store, commit) }
@@ -105,14 +97,11 @@ func commitInfo(s *store, commit string) (CommitInfo, error) {
 	subject, _, _ := strings.Cut(strings.TrimLeft(c.Message, "\n"), "\n")
 	out := CommitInfo{
 		Hash: c.Hash.String(), Subject: subject, Message: c.Message, When: c.Committer.When.UTC(),
-		Author:    Person{c.Author.Name, c.Author.Email},
-		Committer: Person{c.Committer.Name, c.Committer.Email},
+		Author:    Person{Name: c.Author.Name, Email: c.Author.Email},
+		Committer: Person{Name: c.Committer.Name, Email: c.Committer.Email},
 	}
 	for _, p := range c.ParentHashes {
 		out.Parents = append(out.Parents, p.String())
 	}
 	return out, nil
 }
-
-// String gives Name <email>.
-func (p Person) String() string { return fmt.Sprintf("%s <%s>", p.Name, p.Email) }
