@@ -106,6 +106,7 @@ func newRootCommand() *cobra.Command {
 // commands lists every command; a new one is a new file and one line here.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
+		runCommand(),
 		checkCommand(),
 		renderCommand(),
 		diffCommand(),

@@ -106,11 +106,14 @@ type Nodes struct {
 	UnreachableRetry time.Duration `yaml:"unreachableRetry" usage:"how often a silent machine is read within its grace"`
 	RebootTimeout    time.Duration `yaml:"rebootTimeout" usage:"a reboot that was not seen to end by then has failed"`
 	JoinTimeout      time.Duration `yaml:"joinTimeout" usage:"a machine that has not joined by then has failed"`
+	ConfigTimeout    time.Duration `yaml:"configTimeout" usage:"a machine that took a configuration and is not well with it by then has failed"`
+	Poll             time.Duration `yaml:"poll" usage:"how soon to look again while something is under way"`
 }
 
 // Status posting.
 type Status struct {
 	Pace      time.Duration `yaml:"pace" usage:"shortest time between two posted statuses"`
+	PerHour   int           `yaml:"perHour" usage:"most statuses posted in an hour"`
 	BatchTime time.Duration `yaml:"batchTime" usage:"reports are pushed to the status branch at most this often, unless a status waits for one"`
 }
 
@@ -121,6 +124,7 @@ type SecretScan struct {
 
 // Takeover of a repository from another holder.
 type Takeover struct {
+	Now   bool          `yaml:"now" usage:"take over from whoever holds the inventory: this is the one Ichor"`
 	After time.Duration `yaml:"after" usage:"take over when the recorded holder has not been heard of for this long"`
 }
 
@@ -144,9 +148,9 @@ func Default() Config {
 		Concurrency:  Concurrency{Nodes: 64},
 		Nodes: Nodes{
 			FactMaxAge: 10 * time.Second, RetryInterval: 30 * time.Second, UnreachableRetry: 10 * time.Second,
-			RebootTimeout: 15 * time.Minute, JoinTimeout: 15 * time.Minute,
+			RebootTimeout: 15 * time.Minute, JoinTimeout: 30 * time.Minute, ConfigTimeout: 5 * time.Minute, Poll: time.Second,
 		},
-		Status:   Status{Pace: time.Second, BatchTime: 10 * time.Second},
+		Status:   Status{Pace: time.Second, PerHour: 400, BatchTime: 10 * time.Second},
 		Takeover: Takeover{After: 10 * time.Minute},
 		Log:      Log{Level: "info", Format: "auto"},
 	}

@@ -67,6 +67,13 @@ func (c *clusterLoop) set(t *target) {
 	c.wake()
 }
 
+// current gives the loop's target.
+func (c *clusterLoop) current() *target {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.target
+}
+
 // wake makes the loop look now.
 func (c *clusterLoop) wake() {
 	select {
@@ -96,9 +103,7 @@ const minPause = 50 * time.Millisecond
 
 // pass is one round: observe what is due, decide, act, say. It gives the time until the next.
 func (c *clusterLoop) pass(ctx context.Context) time.Duration {
-	c.mu.Lock()
-	t := c.target
-	c.mu.Unlock()
+	t := c.current()
 	if t == nil {
 		return time.Minute
 	}
@@ -201,7 +206,8 @@ func (c *clusterLoop) act(ctx context.Context, d *plan.Desired, decision plan.De
 	if len(actions) == 0 || c.inv.Holding(c.now()) != nil || ctx.Err() != nil {
 		return nil, nil
 	}
-	results, err := c.actor.Do(ctx, &act.Cluster{Nodes: c.spec, Desired: d, MergedBy: c.prepared.target.mergedBy}, actions)
+	// A stop must not cut a call in the middle: each has its own deadline, and what it did is recorded after it.
+	results, err := c.actor.Do(context.WithoutCancel(ctx), &act.Cluster{Nodes: c.spec, Desired: d, MergedBy: c.prepared.target.mergedBy}, actions)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		c.log.Error("write the inventory", "cluster", c.name, "error", err)
 	}

@@ -16,11 +16,13 @@ import (
 	"ichor.maesh.dev/ichor/status/outbox"
 )
 
-// Pages is where reports and pages go; status/branch.Writer is one. Put and Delete only note what is to be; Flush
-// pushes it.
+// Pages is where reports and pages go; status/branch.Writer is one. All but Flush only note what is to be; Flush pushes
+// it.
 type Pages interface {
 	Put(path string, data []byte)
-	Delete(path string)
+	Remove(path string)
+	Report(commit string, pull int, markdown, json []byte)
+	ClosePulls(numbers []int)
 	Flush(ctx context.Context) error
 }
 
@@ -53,7 +55,6 @@ type publisher struct {
 	posted  map[string]state.CommitStatus
 	// ended are older heads: nothing about them becomes pending again.
 	ended map[string]bool
-	dirty chan struct{}
 }
 
 // pageState remembers what a cluster's page was written for.
@@ -71,7 +72,7 @@ func newPublisher(log *slog.Logger, now func() time.Time, pages Pages, statuses 
 		reportURL: func(string) string { return "" }, pageURL: func(string) string { return "" },
 		mayPost:  func() bool { return true },
 		clusters: map[string]fold.Cluster{}, written: map[string]pageState{}, posted: map[string]state.CommitStatus{},
-		ended: map[string]bool{}, dirty: make(chan struct{}, 1),
+		ended: map[string]bool{},
 	}
 }
 
@@ -97,34 +98,6 @@ func (p *publisher) post(sha string, s state.CommitStatus, prio outbox.Priority)
 		clear(p.posted) // only a cache: the outbox drops what it posted last
 	}
 	p.posted[key] = s
-}
-
-func (p *publisher) markDirty() {
-	select {
-	case p.dirty <- struct{}{}:
-	default:
-	}
-}
-
-// run flushes soon after something was put, and again while a flush fails.
-func (p *publisher) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.dirty:
-		}
-		for wait := time.Second; ; wait = min(2*wait, time.Minute) {
-			if p.flush(ctx) == nil || ctx.Err() != nil {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(wait):
-			}
-		}
-	}
 }
 
 // patience is how long a status waits for a status branch that can't be pushed to; then it goes out without its report:
@@ -238,7 +211,6 @@ func (p *publisher) putFleet() {
 	}
 	slices.SortFunc(list, func(a, b fold.Cluster) int { return strings.Compare(a.Name, b.Name) })
 	page := fold.FleetPage(p.head, list)
-	p.markDirty()
 	p.mu.Unlock()
 	p.pages.Put("README.md", page)
 }
@@ -249,7 +221,7 @@ func (p *publisher) forget(cluster string) {
 	delete(p.clusters, cluster)
 	delete(p.written, cluster)
 	p.mu.Unlock()
-	p.pages.Delete("clusters/" + cluster)
+	p.pages.Remove("clusters/" + cluster)
 	p.metrics.ForgetCluster(cluster)
 	p.putFleet()
 }

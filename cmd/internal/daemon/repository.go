@@ -55,6 +55,9 @@ type repositoryLoop struct {
 	// assign gives the targets to the clusters' loops, starting and ending them.
 	assign func(map[string]*target)
 
+	// finding says what is wrong with the status branch, "" nothing.
+	finding func() (reason, detail string)
+
 	head    *checked
 	failed  string // the head whose check could not be done
 	targets map[string]*target
@@ -79,6 +82,9 @@ func (r *repositoryLoop) look(ctx context.Context) error {
 	}
 	if w.Move.Kind == git.MoveGone {
 		r.log.Error("the watched branch is gone; the last head stays", "branch", r.branch, "default", w.Move.Default)
+	}
+	if len(w.Closed) > 0 {
+		r.say.pages.ClosePulls(w.Closed)
 	}
 	r.inventory(ctx, w.Head)
 	if r.head != nil && w.Head != "" && w.Head != r.head.commit {
@@ -161,7 +167,7 @@ func priority(k loop.Kind) outbox.Priority {
 }
 
 func (r *repositoryLoop) sayReport(j loop.CheckJob, res *checked, context, target string, prio outbox.Priority) {
-	r.putReport(res.report)
+	r.putReport(j, res.report)
 	s := state.CommitStatus{Context: context, State: state.StateSuccess, Description: report.Description(res.report), TargetURL: target}
 	switch res.report.Verdict {
 	case check.Passed:
@@ -175,15 +181,13 @@ func (r *repositoryLoop) sayReport(j loop.CheckJob, res *checked, context, targe
 	r.say.post(j.Commit, s, prio)
 }
 
-func (r *repositoryLoop) putReport(rep *check.Report) {
-	name := "checks/" + rep.Commit
-	r.say.pages.Put(name+".md", []byte(report.Markdown(rep, report.Options{JSONName: rep.Commit + ".json"})))
+func (r *repositoryLoop) putReport(j loop.CheckJob, rep *check.Report) {
 	data, err := report.JSON(rep)
 	if err != nil {
 		r.log.Error("encode a report", "commit", short(rep.Commit), "error", err)
 		return
 	}
-	r.say.pages.Put(name+".json", data)
+	r.say.pages.Report(rep.Commit, j.PR, []byte(report.Markdown(rep, report.Options{JSONName: rep.Commit + ".json"})), data)
 }
 
 // sayFault says that a check could not be done, and why: pending never stays.
@@ -193,7 +197,7 @@ func (r *repositoryLoop) sayFault(j loop.CheckJob, err error, context, target st
 		Problems: []fleet.Problem{{Rule: "limits", Severity: fleet.Error, Message: "the check could not be done: " + err.Error()}},
 		Machines: []check.Machine{}, Plan: []check.Step{},
 	}
-	r.putReport(rep)
+	r.putReport(j, rep)
 	r.say.post(j.Commit, state.CommitStatus{
 		Context: context, State: state.StateError, Description: report.Description(rep), TargetURL: target,
 	}, prio)
@@ -325,8 +329,9 @@ func (r *repositoryLoop) note(w loop.Work) {
 	case !st.Mine:
 		add(state.CondInventory, state.False, state.ReasonFenced, r.invError)
 	}
-	if st.Finding != "" {
-		add("StatusBranch", state.False, st.Finding, st.Message)
+	finding, detail := r.finding()
+	if finding != "" {
+		add("StatusBranch", state.False, finding, detail)
 	}
 	if w.GitErr != nil {
 		add("Repository", state.False, "FetchFailed", string(git.ClassOf(w.GitErr)))
@@ -334,7 +339,7 @@ func (r *repositoryLoop) note(w loop.Work) {
 	if w.Move.Kind == git.MoveGone {
 		add("Repository", state.False, "BranchGone", "the watched branch is not there; the last head stays in force")
 	}
-	r.metrics.StatusBranch(st.Finding == state.ReasonStatusBranchLost, st.Finding == state.ReasonStatusBranchTampered)
+	r.metrics.StatusBranch(finding == state.ReasonStatusBranchLost, finding == state.ReasonStatusBranchTampered)
 	r.metrics.Inventory(st.State == journal.Known && st.Mine)
 	r.say.setHead(h)
 }

@@ -1,0 +1,236 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"ichor.maesh.dev/ichor/apply/act"
+	"ichor.maesh.dev/ichor/apply/journal"
+	"ichor.maesh.dev/ichor/apply/observe"
+	"ichor.maesh.dev/ichor/apply/plan"
+	"ichor.maesh.dev/ichor/cmd/internal/config"
+	"ichor.maesh.dev/ichor/cmd/internal/version"
+	"ichor.maesh.dev/ichor/render/bundle"
+	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/status/branch"
+	"ichor.maesh.dev/ichor/status/metrics"
+	"ichor.maesh.dev/ichor/status/outbox"
+	"ichor.maesh.dev/ichor/sync/forge"
+	"ichor.maesh.dev/ichor/sync/forge/github"
+	"ichor.maesh.dev/ichor/sync/forge/none"
+	"ichor.maesh.dev/ichor/sync/git"
+	"ichor.maesh.dev/ichor/sync/loop"
+)
+
+// Open puts the real parts together. It takes the state folder's lock, and reaches for the network only to learn the
+// repository's identity from the forge; a forge that can't be reached is no reason not to start. env looks up the age
+// identity (os.Getenv).
+func Open(ctx context.Context, c config.Config, log *slog.Logger, env func(string) string) (_ *Parts, err error) {
+	p := &Parts{Config: c, Log: log, Now: time.Now, Policy: policy(c), Metrics: metrics.New(version.String())}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the state folder (stateDir): %w", err)
+	}
+	p.Keys, err = bundle.LoadKeys(env)
+	if err != nil && !errors.Is(err, bundle.ErrNoKeys) {
+		return nil, fmt.Errorf("load the age identities: %w", err)
+	}
+	f, err := OpenForge(c)
+	if err != nil {
+		return nil, err
+	}
+	mirror, err := OpenMirror(ctx, c, f)
+	if err != nil {
+		return nil, err
+	}
+	p.closers = append(p.closers, func() { _ = mirror.Close() }) // nothing is lost by a store that did not close well
+	p.commits = &commits{
+		history: mirror, load: LoadOptions(c), timeout: c.Limits.Check, now: p.Now,
+	}
+	p.Looker, err = loop.New(loop.Options{Branch: c.Branch, StateFile: filepath.Join(c.StateDir, "loop")}, mirror, f)
+	if err != nil {
+		return nil, err
+	}
+	writer, err := p.openStatus(c, mirror, f)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.openApply(ctx, c, f, writer)
+}
+
+// policy is the decision core's numbers with what the configuration sets.
+func policy(c config.Config) plan.Policy {
+	p := plan.DefaultPolicy()
+	n := c.Nodes
+	p.FactMaxAge, p.RetryInterval, p.UnreachableRetry = n.FactMaxAge, n.RetryInterval, n.UnreachableRetry
+	p.RebootTimeout, p.JoinTimeout, p.ConfigTimeout, p.Poll = n.RebootTimeout, n.JoinTimeout, n.ConfigTimeout, n.Poll
+	return p
+}
+
+// LoadOptions bounds what is read of a commit.
+func LoadOptions(c config.Config) fleet.Options {
+	return fleet.Options{
+		Path: c.Path, MaxFiles: c.Limits.Files, MaxFileSize: c.Limits.FileSize, SecretScanExclude: c.SecretScan.Exclude,
+	}
+}
+
+// OpenForge makes the forge's client.
+func OpenForge(c config.Config) (forge.Forge, error) {
+	if c.Forge.Kind == "none" {
+		return none.Forge{}, nil
+	}
+	o := github.Options{
+		WebURL: c.Forge.URL, Repository: c.Forge.Repository, CAFile: c.CAFile, ProxyURL: c.Proxy,
+		AllowPlainHTTPAuth: c.AllowInsecureAuth,
+	}
+	if c.Forge.App.ID != 0 {
+		o.App = &github.App{
+			ID: strconv.FormatInt(c.Forge.App.ID, 10), InstallationID: c.Forge.App.InstallationID, KeyFile: c.Forge.App.KeyFile,
+		}
+	} else {
+		o.TokenFile = c.Forge.TokenFile
+	}
+	client, err := github.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("set up the forge: %w", err)
+	}
+	return client, nil
+}
+
+// OpenMirror makes the Git mirror in the state folder.
+func OpenMirror(ctx context.Context, c config.Config, f forge.Forge) (*git.Mirror, error) {
+	auth := git.Auth{
+		Username: c.Username, TokenFile: c.TokenFile, SSHKeyFile: c.SSH.KeyFile, KnownHostsFile: c.SSH.KnownHostsFile,
+	}
+	if app, ok := f.(*github.Client); ok && c.Forge.App.ID != 0 && c.TokenFile == "" {
+		auth.Source = app.Token
+	}
+	m, err := git.Open(ctx, git.Options{
+		Dir: filepath.Join(c.StateDir, "mirror"), URL: c.Repo, Auth: auth, CAFile: c.CAFile, ProxyURL: c.Proxy,
+		AllowPlainHTTPAuth: c.AllowInsecureAuth, AllowLocal: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the Git mirror: %w", err)
+	}
+	return m, nil
+}
+
+// openStatus makes what Ichor speaks through: the status branch and the queue of commit statuses.
+func (p *Parts) openStatus(c config.Config, mirror *git.Mirror, f forge.Forge) (*branch.Writer, error) {
+	b, err := mirror.Branch(c.StatusBranch, git.BranchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("open the status branch: %w", err)
+	}
+	p.closers = append(p.closers, func() { _ = b.Close() }) // see the mirror's
+	writer, err := branch.New(b, branch.Options{
+		StateFile: filepath.Join(c.StateDir, "status-branch.json"), Interval: c.Status.BatchTime, Log: p.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.Write = writer.Run
+	p.Finding = func() (string, string) {
+		h := writer.Health()
+		return h.Finding, h.Detail
+	}
+	p.Say = newPublisher(p.Log, p.Now, writer, nil, p.Metrics)
+	p.Say.instance, p.Say.branch = c.Instance, c.Branch
+	if c.Forge.Kind == "none" {
+		p.Say.statuses = nowhere{}
+		p.Post, p.Flush, p.Queued = wait, func(context.Context) error { return nil }, func() int { return 0 }
+		return writer, nil
+	}
+	p.Say.reportURL = func(commit string) string {
+		return forge.ReportURL(c.Forge.URL, c.Forge.Repository, c.StatusBranch, commit)
+	}
+	p.Say.pageURL = func(path string) string { return forge.FileURL(c.Forge.URL, c.Forge.Repository, c.StatusBranch, path) }
+	box, err := outbox.New(filepath.Join(c.StateDir, "outbox"), f, outbox.Options{
+		Pace: c.Status.Pace, PerHour: c.Status.PerHour, Before: p.Say.Before, Log: p.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.Say.statuses = box
+	p.Post, p.Flush, p.Queued = box.Run, box.Flush, func() int { return box.Health().Queued }
+	return writer, nil
+}
+
+// openApply makes what acts: the inventory, the observer, the actor.
+func (p *Parts) openApply(ctx context.Context, c config.Config, f forge.Forge, writer *branch.Writer) error {
+	observer := observe.New(observe.Options{Now: p.Now, Parallel: c.Concurrency.Nodes})
+	p.closers = append(p.closers, observer.Close)
+	p.Nodes = observer
+	audit, err := act.OpenAudit(c.StateDir, p.Log, p.Now)
+	if err != nil {
+		return fmt.Errorf("open the audit log: %w", err)
+	}
+	p.closers = append(p.closers, func() { _ = audit.Close() }) // each line was synced
+	if p.Keys.Empty() {
+		p.Log.Error("nothing can be applied", "error", errNoIdentity)
+		p.Journal, p.Actor = noJournal{}, &act.Actor{Observer: observer, Audit: audit, Now: p.Now}
+		return nil
+	}
+	j, err := journal.Open(journal.Options{
+		Store: store{writer.Inventory()}, Dir: c.StateDir, Keys: p.Keys.MACKeys("inventory"), Instance: c.Instance,
+		RepositoryID: p.repositoryID(ctx, f), Takeover: c.Takeover.After, TakeOver: c.Takeover.Now,
+	})
+	if err != nil {
+		return fmt.Errorf("open the inventory: %w", err)
+	}
+	p.closers = append(p.closers, j.Close)
+	p.Journal, p.Release = j, j.Release
+	p.Actor = &act.Actor{Observer: observer, Journal: j, Audit: audit, Now: p.Now}
+	p.Say.mayPost = func() bool {
+		st := j.Status()
+		return st.Mine || st.State != journal.Known
+	}
+	return nil
+}
+
+// repositoryID asks the forge who the repository is; "" where it can't be asked now.
+func (p *Parts) repositoryID(ctx context.Context, f forge.Forge) string {
+	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	r, err := f.Repository(limited)
+	if err != nil {
+		p.Log.Warn("ask the forge for the repository", "error", err)
+		return ""
+	}
+	return r.ID
+}
+
+// store makes the status branch's inventory the journal's: the two packages name the same kinds of error.
+type store struct{ inv *branch.Inventory }
+
+func (s store) Read(ctx context.Context) ([]byte, string, error) {
+	data, rev, err := s.inv.Read(ctx)
+	return data, rev, kind(err)
+}
+
+func (s store) Write(ctx context.Context, data []byte, prev string) (string, error) {
+	rev, err := s.inv.Write(ctx, data, prev)
+	return rev, kind(err)
+}
+
+// kind adds the journal's kind to an error of the status branch.
+func kind(err error) error {
+	for from, to := range map[error]error{
+		branch.ErrAbsent: journal.ErrAbsent, branch.ErrNoFile: journal.ErrNoFile, branch.ErrMoved: journal.ErrMoved,
+		branch.ErrForeign: journal.ErrForeign,
+	} {
+		if errors.Is(err, from) {
+			return fmt.Errorf("%w (%w)", to, err)
+		}
+	}
+	return err
+}
