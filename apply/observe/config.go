@@ -95,6 +95,7 @@ func (r *read) compare(cfg *talos.Config) (*plan.ConfigFact, error) {
 			return nil, err
 		}
 		fact.PersistentEqual = stored.Equal
+		fact.Staged = stored.Equal && !got.Equal
 	}
 	fact.TryPending = fact.Equal && !fact.PersistentEqual
 	return fact, nil

@@ -146,7 +146,7 @@ func (r *read) configured(ctx context.Context) error {
 	}
 	f.Mode = plan.ModeConfigured
 	r.minor = minorOf(f.TalosVersion)
-	for _, step := range []func(context.Context, *talos.Client) error{r.status, r.services, r.identity, r.config} {
+	for _, step := range []func(context.Context, *talos.Client) error{r.status, r.services, r.bootID, r.identity, r.config} {
 		if err := step(ctx, c); err != nil {
 			return err
 		}
@@ -168,13 +168,30 @@ func (r *read) services(ctx context.Context, c *talos.Client) (err error) {
 	return err
 }
 
+// bootID: up to 1.13 it is only in a file, which takes the role admin to read.
+func (r *read) bootID(ctx context.Context, c *talos.Client) (err error) {
+	if r.minor == 0 || r.minor >= 14 {
+		r.facts.BootID, err = c.BootID(ctx)
+		if !talos.Is(err, talos.NotSupported) {
+			_, err = optional("", err)
+			return err
+		}
+	}
+	admin, err := r.cluster.talos.Secure(r.machine.Endpoint, talos.Admin)
+	if err != nil {
+		return err
+	}
+	r.facts.BootID, err = optional(admin.ReadBootID(ctx))
+	return err
+}
+
 func (r *read) identity(ctx context.Context, c *talos.Client) (err error) {
 	f := &r.facts
 	for _, one := range []struct {
 		into *string
 		read func(context.Context) (string, error)
 	}{
-		{&f.BootID, c.BootID}, {&f.Identity.UUID, c.UUID}, {&f.Identity.NodeID, c.NodeID},
+		{&f.Identity.UUID, c.UUID}, {&f.Identity.NodeID, c.NodeID},
 		{&f.Hostname, c.Hostname}, {&f.Identity.NodeName, c.Nodename},
 	} {
 		if *one.into, err = optional(one.read(ctx)); err != nil {

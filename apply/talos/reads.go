@@ -2,7 +2,9 @@ package talos
 
 import (
 	"context"
+	"io"
 	"sort"
+	"strings"
 
 	cosi "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/resource"
@@ -100,13 +102,36 @@ func (c *Client) Services(ctx context.Context) (map[string]plan.ServiceFact, err
 	return out, err
 }
 
-// BootID of this boot, "" where the platform has none (containers).
+// BootID of this boot. From 1.14 it is a resource that a reader may read; before, NotSupported: see ReadBootID.
 func (c *Client) BootID(ctx context.Context) (string, error) {
 	r, err := get[*runtime.BootID](ctx, c, "the boot ID", md(runtime.NamespaceName, runtime.BootIDType, runtime.BootIDID))
+	if Is(err, PermissionDenied) {
+		// An unregistered type is answered so (talos.md 1.4).
+		return "", &Error{Kind: NotSupported, Op: "reading the boot ID", Endpoint: c.endpoint, Text: "this version has no such resource"}
+	}
 	if err != nil || r == nil {
 		return "", err
 	}
 	return r.TypedSpec().BootID, nil
+}
+
+// bootIDFile is the kernel's own.
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// ReadBootID reads it from the kernel's file, as talosctl does. Reading a file needs the role Admin.
+func (c *Client) ReadBootID(ctx context.Context) (string, error) {
+	var out string
+	err := c.call(ctx, options{op: "reading the boot ID"}, func(ctx context.Context) error {
+		r, err := c.api.Read(ctx, bootIDFile)
+		if err != nil {
+			return err
+		}
+		defer r.Close() //nolint:errcheck // only read
+		data, err := io.ReadAll(io.LimitReader(r, 128))
+		out = strings.TrimSpace(string(data))
+		return err
+	})
+	return out, err
 }
 
 // UUID of the system (SMBIOS), "" where there is none (containers).
