@@ -254,9 +254,6 @@ func (w *world) disrupt(a wish, act Action) {
 			Reason: "it leads etcd and hands that on before it is disrupted",
 		}
 	}
-	if !a.m.controlPlane() && !w.workerDown(a.m) {
-		w.workerSlots++
-	}
 	w.do(a.m, act)
 }
 

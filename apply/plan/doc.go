@@ -15,7 +15,8 @@ package plan
 //
 // Act answers each action with done, not done or unknown, and plan never sees that answer: whatever must be
 // remembered is in the inventory, the rest is seen by the next observation. "Push" below is the synchronous
-// compare-and-swap write (no push, no call); "note" is a write that may stay local when the branch can't be reached.
+// compare-and-swap write (no push, no call); "note" is a write that may stay
+// local when the branch can't be reached; it is pushed as soon as it can.
 //
 // Machines that are read: the approved ones of the head, and those of the inventory that have an open intent.
 //

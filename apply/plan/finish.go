@@ -96,8 +96,8 @@ func (w *world) settleInstall(m *machine, it *state.Intent) {
 		} else {
 			w.closeIntent(m, it, OutcomeNotDone, "it still waits in maintenance mode")
 		}
-	case m.reach() != ReachOK && age >= w.joinTimeout(m, it.At) && !m.failed():
-		w.fail(m, "it did not answer with its configuration after the install: "+m.facts.Error)
+	case m.reach() != ReachOK && age >= w.joinTimeout(m, it.At) && m.inv != nil && m.inv.FailedDigest != it.Digest:
+		w.fail(m, it.Digest, "it did not answer with its configuration after the install: "+m.facts.Error)
 	}
 }
 
@@ -154,17 +154,14 @@ func (w *world) settleReboot(m *machine, it *state.Intent) {
 		w.closeIntent(m, it, OutcomeNotDone, "it did not reboot")
 	case age >= w.in.Policy.RebootTimeout && back:
 		w.closeIntent(m, it, OutcomeFailed, "it was told to reboot and did not")
-	case age >= w.in.Policy.RebootTimeout && !m.failed():
-		w.fail(m, "it did not come back from its reboot: "+orNone(m.facts.Error))
+	case age >= w.in.Policy.RebootTimeout && m.inv != nil && m.inv.FailedDigest != it.Digest:
+		w.fail(m, it.Digest, "it did not come back from its reboot: "+orNone(m.facts.Error))
 	}
 }
 
-// fail records that the wish could not be brought into force on a machine.
-func (w *world) fail(m *machine, why string) {
-	if m.want == nil {
-		return
-	}
-	w.record(m, Action{Kind: RecordFailure, Digest: m.digest(), Reason: why, Message: why})
+// fail records that a configuration could not be brought into force on a machine.
+func (w *world) fail(m *machine, digest, why string) {
+	w.record(m, Action{Kind: RecordFailure, Digest: digest, Reason: why, Message: why})
 	w.event(m, state.ReasonFailed, m.name+": "+why)
 }
 
@@ -192,7 +189,7 @@ func (w *world) watch(m *machine) {
 	if now.Sub(start) < limit || m.well() || (m.reach() == ReachOK && !w.equal(m)) {
 		return
 	}
-	w.fail(m, "it is not well with the configuration that was sent: "+m.notWell())
+	w.fail(m, m.digest(), "it is not well with the configuration that was sent: "+m.notWell())
 }
 
 // othersRun tells whether another control plane is a healthy member.
@@ -211,11 +208,11 @@ func (w *world) watchTry(m *machine) {
 	lost := m.reach() == ReachUnreachable && !f.Since.Before(m.inv.SentAt)
 	switch {
 	case lost && now.Sub(f.Since) >= w.in.Policy.UnreachableRetry:
-		w.fail(m, "it could not be reached with the configuration on trial, and takes it back by itself")
+		w.fail(m, m.digest(), "it could not be reached with the configuration on trial, and takes it back by itself")
 	case lost:
 		w.again(w.in.Policy.UnreachableRetry - now.Sub(f.Since))
 	case m.reach() == ReachOK && w.ran(m) && !m.well() && w.tryLeft(m) <= w.in.Policy.TryMargin/2:
-		w.fail(m, "it is not well with the configuration on trial, and takes it back by itself: "+m.notWell())
+		w.fail(m, m.digest(), "it is not well with the configuration on trial, and takes it back by itself: "+m.notWell())
 	}
 }
 
@@ -332,7 +329,7 @@ func (w *world) reboot(m *machine) {
 
 // staged: the wish is stored on the node and waits for a reboot that the node can't do without.
 func (w *world) staged(m *machine) bool {
-	return m.sent() && m.inv.SentMode == string(SendStaged) && w.compared(m) && m.facts.Config.Staged
+	return w.compared(m) && m.facts.Config.Staged
 }
 
 // pendingReboot lists the paths that wait for a reboot of a machine, nil none.

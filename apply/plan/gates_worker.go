@@ -43,20 +43,22 @@ func controlPlanesFirst(w *world, a wish) *refusal {
 // maxUnavailable: workers in parallel up to workerMaxUnavailable. An unreachable one counts, but what makes nobody
 // unavailable may still go on with one at a time, so that it blocks nobody.
 func maxUnavailable(w *world, a wish) *refusal {
-	if !a.onWorker() || w.workerDown(a.m) {
+	if !a.onWorker() {
 		return nil
 	}
 	busy, lost := 0, 0
 	for _, m := range w.workers {
 		switch {
-		case m == a.m || m.taken:
-		case w.workerBusy(m):
+		case m == a.m:
+		case m.acting || w.workerBusy(m):
 			busy++
 		case w.workerDown(m):
 			lost++
 		}
 	}
-	busy += w.workerSlots
+	if w.workerDown(a.m) {
+		lost = 0 // it is not available as it is: it takes nothing away, and is not kept waiting by those that are lost
+	}
 	slots := quorum.WorkerSlots(w.in.Desired.WorkerMaxUnavailable, busy+lost)
 	if slots == 0 && a.disrupts == "" && busy == 0 {
 		slots = 1

@@ -29,6 +29,8 @@ type machine struct {
 	reason, message string
 	// taken by an action of this decision.
 	taken bool
+	// acting: the action is one on its node.
+	acting bool
 }
 
 func (m *machine) approved() bool { return m.want != nil && m.want.Approval == approvedState }

@@ -53,8 +53,6 @@ type world struct {
 	adoption adoption
 	// cpTaken is the control plane that was given an action on its node in this decision.
 	cpTaken string
-	// workerSlots that are used up in this decision.
-	workerSlots int
 
 	actions   []Action
 	observe   map[string]string
@@ -153,6 +151,7 @@ func (w *world) do(m *machine, a Action) {
 	w.actions = append(w.actions, a)
 	m.taken = true
 	if a.Kind.OnNode() {
+		m.acting = true
 		if m.want != nil && m.want.Role == RoleControlPlane {
 			w.cpTaken = m.name
 		}

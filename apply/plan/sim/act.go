@@ -24,6 +24,8 @@ type ichor struct {
 	facts map[string]plan.MachineFacts
 	// inv is its copy of the inventory with notes that may not be pushed yet.
 	inv *state.ClusterInventory
+	// dirty: inv has what is not pushed. It lies in the state folder, and a process that is started again there has it.
+	dirty bool
 	// decided is the input of the decision that is carried out.
 	decided plan.Input
 }
@@ -32,6 +34,15 @@ func (f *fleet) start(name string) *ichor {
 	f.epoch++
 	f.note("%s starts with epoch %d", name, f.epoch)
 	return &ichor{f: f, name: name, epoch: f.epoch, facts: map[string]plan.MachineFacts{}, inv: clone(f.inv)}
+}
+
+// restart is the process started again with the same state folder.
+func (i *ichor) restart() *ichor {
+	n := i.f.start(fmt.Sprintf("ichor-%d", i.f.epoch+1))
+	if i.dirty {
+		n.inv, n.dirty = i.inv, true
+	}
+	return n
 }
 
 // boundary is where a process may be killed.
@@ -48,9 +59,10 @@ func (i *ichor) push() bool {
 		panic(fenced{})
 	}
 	if i.f.now.Before(i.f.pushFail) {
+		i.dirty = true
 		return false
 	}
-	i.f.inv = clone(i.inv)
+	i.f.inv, i.dirty = clone(i.inv), false
 	i.f.gen++
 	i.boundary()
 	return true
@@ -123,6 +135,9 @@ func (i *ichor) observe(name string) {
 
 // do carries out the actions of one decision.
 func (i *ichor) do(d plan.Decision) {
+	if i.dirty {
+		i.push()
+	}
 	before := clone(i.inv)
 	records, strict := false, false
 	for _, a := range d.Actions {
@@ -219,7 +234,7 @@ func (i *ichor) expected(n *node, a plan.Action) bool {
 	}
 	for _, o := range e.OthersHealthy {
 		of := i.f.facts(i.f.node(o))
-		if !plan.SeenWell(of, plan.RoleControlPlane, false) {
+		if !plan.SeenWell(of, plan.RoleControlPlane, false) && !(e.SkipKubernetes && plan.HealthyMember(of).Is == plan.Yes) {
 			return false
 		}
 	}

@@ -56,9 +56,9 @@ func (f *fleet) moveGit() {
 		c := f.wishes[n.name]
 		changed := f.chance(0.7)
 		if c.Bad != "" || changed {
-			c.Bad = ""
-			if changed {
-				c.Bad = bad
+			c.Bad, c.BadAt = "", 0
+			if changed && bad != "" {
+				c.Bad, c.BadAt = bad, f.commits
 			}
 			switch kind {
 			case 0:
@@ -84,7 +84,7 @@ func (f *fleet) moveGit() {
 func (f *fleet) finalHead() {
 	for _, n := range f.nodes {
 		c := f.wishes[n.name]
-		c.Bad, c.Live = "", f.commits*10+5
+		c.Bad, c.BadAt, c.Live = "", 0, f.commits*10+5
 		f.wishes[n.name] = c
 		n.cutUntil, n.otherUntil = time.Time{}, time.Time{}
 	}

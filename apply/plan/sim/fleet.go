@@ -48,8 +48,8 @@ func (f *fleet) node(name string) *node {
 
 func (f *fleet) note(format string, args ...any) {
 	f.log = append(f.log, f.now.Format("15:04:05 ")+fmt.Sprintf(format, args...))
-	if len(f.log) > 400 {
-		f.log = f.log[100:]
+	if len(f.log) > 1500 {
+		f.log = f.log[500:]
 	}
 }
 

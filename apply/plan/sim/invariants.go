@@ -65,22 +65,26 @@ func (f *fleet) checkControlPlane(n *node, a plan.Action) {
 
 // checkAlways is asked after each pass.
 func (f *fleet) checkAlways() {
-	broken, workers := 0, 0
+	broken, workers := map[int]int{}, map[int]int{} // by the commit that made it bad
 	for _, n := range f.nodes {
 		bad := n.running.Bad == "break" || n.running.Bad == "cut" && f.now.Before(n.cutUntil)
 		if !n.configured || !n.badAsMember || !bad {
 			continue
 		}
 		if n.role == plan.RoleControlPlane {
-			broken++
+			broken[n.running.BadAt]++
 		} else {
-			workers++
+			workers[n.running.BadAt]++
 		}
 	}
-	if broken > 1 {
-		f.violated("a bad configuration went on to %d control planes", broken)
+	for at, n := range broken {
+		if n > 1 {
+			f.violated("a bad configuration of commit %d went on to %d control planes", at, n)
+		}
 	}
-	if workers > f.desired.WorkerMaxUnavailable {
-		f.violated("a bad configuration went on to %d workers", workers)
+	for at, n := range workers {
+		if n > f.desired.WorkerMaxUnavailable {
+			f.violated("a bad configuration of commit %d went on to %d workers", at, n)
+		}
 	}
 }

@@ -12,10 +12,12 @@ type config struct {
 	// Bad: "" good, refuse (the node rejects it), break (its kubelet does not come up with it), cut (it can't be
 	// reached with it for a quarter of an hour, or until a try is taken back).
 	Bad string
+	// BadAt is the commit that made it bad.
+	BadAt int
 }
 
 func (c config) digest() string {
-	return fmt.Sprintf("l%d-r%d-b%d%s", c.Live, c.Restart, c.Reboot, c.Bad)
+	return fmt.Sprintf("l%d-r%d-b%d%s%d", c.Live, c.Restart, c.Reboot, c.Bad, c.BadAt)
 }
 
 // node is a machine that behaves as Talos does (facts/talos.md 1, 3, 6, 7).

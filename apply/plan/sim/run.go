@@ -151,7 +151,7 @@ type runner struct {
 // pass is one pass of one process, and the time until the next.
 func (r *runner) pass() {
 	f := r.f
-	if f.faults && f.chance(0.01) && r.stale == nil {
+	if f.faults && f.chance(0.01) && r.stale == nil && !r.active.dirty && !f.now.Before(f.pushFail) {
 		r.stale = r.active
 		r.active = f.start(fmt.Sprintf("ichor-%d", f.epoch+1))
 	}
@@ -175,7 +175,7 @@ func (r *runner) onePass(i *ichor) (look time.Duration) {
 			if i == r.stale {
 				r.stale = nil
 			} else {
-				r.active = r.f.start(fmt.Sprintf("ichor-%d", r.f.epoch+1))
+				r.active = i.restart()
 			}
 		case fenced:
 			r.f.note("%s is fenced", i.name)
