@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +28,11 @@ import (
 // nextNet hands out a loopback network of its own to each test.
 var nextNet atomic.Int32
 
+// oneBundle makes the secrets that the tests share: an RSA key costs seconds.
+var oneBundle = sync.OnceValues(func() (*secrets.Bundle, error) {
+	return secrets.NewBundle(secrets.NewFixedClock(time.Now().Add(-time.Minute)), config.TalosVersion1_13)
+})
+
 // rig is a lab with one cluster's secrets, for tests.
 type rig struct {
 	t      *testing.T
@@ -39,9 +45,10 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 120*time.Second)
 	t.Cleanup(cancel)
-	b, err := secrets.NewBundle(secrets.NewFixedClock(time.Now().Add(-time.Minute)), config.TalosVersion1_13)
+	b, err := oneBundle()
 	must(t, err)
 	r := &rig{t: t, ctx: ctx, dir: t.TempDir(), bundle: b, net: 40 + nextNet.Add(1)}
 	r.open()
@@ -190,4 +197,9 @@ func TestBringUp(t *testing.T) {
 			t.Errorf("node %s was bootstrapped %d times", n.Name(), c.Bootstrap)
 		}
 	}
+}
+
+// withNode asks for another node through the one that is called.
+func withNode(ctx context.Context, target string) context.Context {
+	return client.WithNode(ctx, target)
 }
