@@ -210,7 +210,11 @@ func (l *loader) ref(d *parsedDoc, field, ref string) (*File, error) {
 		}
 		l.skipped[name] = reason
 	}
-	l.reference(&d.Object, field, "file "+quoted(name)+" "+reason, "")
+	hint := ""
+	if reason == notThere {
+		hint = "a path is relative to the repository's root, or to the manifest's folder when it begins with ./ or ../"
+	}
+	l.reference(&d.Object, field, "file "+quoted(name)+" "+reason, hint)
 	return nil, nil
 }
 

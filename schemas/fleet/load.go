@@ -23,6 +23,9 @@ type Options struct {
 	MaxTotalSize int64
 	// MaxDepth bounds the nesting of YAML and of folders. Default 100.
 	MaxDepth int
+	// MaxValues bounds the values of all manifests together, with YAML aliases expanded, because places and contents
+	// are held in memory; a fleet of 10,000 machines has half a million. Default 2,000,000.
+	MaxValues int
 	// SecretScanExclude are globs (path.Match; a pattern that ends in /** takes the whole folder) of files that are
 	// marked SkipScan.
 	SecretScanExclude []string
@@ -37,12 +40,10 @@ const (
 	DefaultMaxFileSize  = 1 << 20
 	DefaultMaxTotalSize = 128 << 20
 	DefaultMaxDepth     = 100
+	DefaultMaxValues    = 2_000_000
 	// maxEntriesPerFile bounds the walk: a Git tree can name itself so often that it never ends.
 	maxEntriesPerFile = 10
-	// maxFleetNodes bounds the values of all manifests together, with YAML aliases expanded, because places and
-	// contents are held in memory; a fleet of 10,000 machines has half a million. maxFleetBytes bounds the text that
-	// aliases add.
-	maxFleetNodes = 2_000_000
+	// maxFleetBytes bounds the text that YAML aliases add over all files.
 	maxFleetBytes = 32 << 20
 	// maxFleetProblems bounds what a load says.
 	maxFleetProblems = 10_000
@@ -53,6 +54,7 @@ func (o Options) withDefaults() Options {
 	o.MaxFileSize = cmp.Or(o.MaxFileSize, DefaultMaxFileSize)
 	o.MaxTotalSize = cmp.Or(o.MaxTotalSize, DefaultMaxTotalSize)
 	o.MaxDepth = cmp.Or(o.MaxDepth, DefaultMaxDepth)
+	o.MaxValues = cmp.Or(o.MaxValues, DefaultMaxValues)
 	o.Path = path.Clean(cmp.Or(o.Path, "."))
 	return o
 }

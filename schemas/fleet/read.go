@@ -202,9 +202,9 @@ func (l *loader) take(f *File, r *parsed) {
 	if !r.manifest {
 		return
 	}
-	if l.nodes+r.nodes > maxFleetNodes || l.expandedBytes+r.expandedBytes > maxFleetBytes {
-		l.limit(Error, f.Path, fmt.Sprintf("the manifests hold more than %d values together, YAML aliases expanded; this file is not used", maxFleetNodes),
-			"narrow the folder with --path")
+	if l.nodes+r.nodes > l.opt.MaxValues || l.expandedBytes+r.expandedBytes > maxFleetBytes {
+		l.limit(Error, f.Path, fmt.Sprintf("the manifests hold more than %d values together, YAML aliases expanded; this file is not used", l.opt.MaxValues),
+			"narrow the folder with --path, or raise the limit")
 		l.fleet.Unknown = append(l.fleet.Unknown, Unknown{File: f.Path})
 		return
 	}
@@ -215,6 +215,9 @@ func (l *loader) take(f *File, r *parsed) {
 	l.docs = append(l.docs, r.docs...)
 }
 
+// notThere is the reason of a path that leads nowhere.
+const notThere = "is not there"
+
 // regular tells whether a path outside of the walk is a regular file that no symlink leads to; reason says why not.
 func (l *loader) regular(name string) (reason string, err error) {
 	for i := 0; i <= len(name); i++ {
@@ -224,7 +227,7 @@ func (l *loader) regular(name string) (reason string, err error) {
 		info, err := lstat(l.fsys, name[:i])
 		switch {
 		case isNotThere(err):
-			return "is not there", nil
+			return notThere, nil
 		case err != nil:
 			return "", wrapFS("read", name, err)
 		case info.Mode().Type()&^fs.ModeDir != 0:
@@ -232,7 +235,7 @@ func (l *loader) regular(name string) (reason string, err error) {
 		case i == len(name) && info.IsDir():
 			return "is a folder", nil
 		case i < len(name) && !info.IsDir():
-			return "is not there", nil
+			return notThere, nil
 		}
 	}
 	return "", nil
