@@ -50,7 +50,7 @@ func checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, _, err := s.run(cmd.Context(), args, false)
+			r, _, err := s.run(cmd, args, false)
 			if err != nil {
 				return err
 			}

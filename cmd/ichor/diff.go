@@ -45,7 +45,7 @@ func partCommand(cmd *cobra.Command, show func(*strings.Builder, *check.Report))
 	var s source
 	cmd.Args = arguments(cobra.MaximumNArgs(1))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, _, err := s.run(cmd.Context(), args, false)
+		r, _, err := s.run(cmd, args, false)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func renderCommand() *cobra.Command {
 		Example: "  ichor render cp1\n  ichor render prod/cp1 --rev main",
 		Args:    arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, d, err := s.run(cmd.Context(), args[1:], true)
+			r, d, err := s.run(cmd, args[1:], true)
 			if err != nil {
 				return err
 			}

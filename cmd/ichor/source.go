@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -22,6 +23,8 @@ type source struct {
 	rev, base, path string
 	resolve         bool
 	timeout         time.Duration
+	// notes takes what a person should know beside the output.
+	notes io.Writer
 }
 
 // flags adds the flags of a source to a command.
@@ -82,7 +85,8 @@ func (s *source) commits(in *check.Input, dir string) error {
 		}
 	} else if base == "" {
 		if base, err = repo.Resolve("HEAD"); err != nil {
-			// A repository without a commit has nothing to compare with.
+			// A repository without a commit, most of the time.
+			fmt.Fprintf(s.notes, "ichor: HEAD is no commit: nothing to compare with\n")
 			return nil
 		}
 	}
@@ -96,8 +100,11 @@ func (s *source) commits(in *check.Input, dir string) error {
 // commit opens the tree of a revision, under the folder that the command was given.
 func (s *source) commit(repo *git.Local, rev string) (string, fs.FS, error) {
 	sha, err := repo.Resolve(rev)
+	if errors.Is(err, git.ErrUnknownRevision) {
+		return "", nil, usagef("unknown revision %q", rev)
+	}
 	if err != nil {
-		return "", nil, usagef("unknown revision %q: %w", rev, err)
+		return "", nil, fmt.Errorf("find revision %s: %w", rev, err)
 	}
 	tree, err := repo.FS(sha)
 	if err != nil {
@@ -118,7 +125,8 @@ func (s *source) commit(repo *git.Local, rev string) (string, fs.FS, error) {
 }
 
 // run checks what the source says.
-func (s *source) run(ctx context.Context, args []string, keepRenders bool) (*check.Report, *check.Detail, error) {
+func (s *source) run(cmd *cobra.Command, args []string, keepRenders bool) (*check.Report, *check.Detail, error) {
+	s.notes = cmd.ErrOrStderr()
 	dir := "."
 	if len(args) > 0 {
 		dir = args[0]
@@ -129,7 +137,7 @@ func (s *source) run(ctx context.Context, args []string, keepRenders bool) (*che
 	}
 	defer done()
 	in.KeepRenders = keepRenders
-	return check.Run(ctx, in)
+	return check.Run(cmd.Context(), in)
 }
 
 // resolveTimeout bounds one look-up.
