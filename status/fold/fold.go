@@ -177,11 +177,11 @@ func transitions(last, next Cluster, now time.Time) []state.Event {
 	note := func(machine string, before, after []state.Condition) {
 		for _, c := range after {
 			i := slices.IndexFunc(before, func(b state.Condition) bool { return b.Type == c.Type })
-			if i < 0 && c.Status == state.True {
+			if i < 0 && (c.Status == state.True) == goodWhenTrue(c.Type) {
 				continue // well from the first look on: nothing happened
 			}
-			if i >= 0 && before[i].Status == c.Status && before[i].Reason == c.Reason {
-				continue
+			if i >= 0 && before[i].Status == c.Status && (before[i].Reason == c.Reason || c.Type == state.CondConverged) {
+				continue // why a machine is not converged yet changes with each step of a rollout
 			}
 			events = append(events, state.Event{
 				At: now, Cluster: next.Name, Machine: machine, Reason: c.Reason, Commit: next.Commit,
@@ -209,6 +209,15 @@ func transitions(last, next Cluster, now time.Time) []state.Event {
 		note(m.Name, before, m.Conditions)
 	}
 	return events
+}
+
+// goodWhenTrue tells the conditions that are well when True from those (Held, RebootPending) that are well when False.
+func goodWhenTrue(kind string) bool {
+	switch kind {
+	case state.CondHeld, state.CondRebootPending, state.CondTransitioning:
+		return false
+	}
+	return true
 }
 
 // unseen drops events that say what the newest event of the same machine and reason already said: a decision that is

@@ -61,8 +61,11 @@ func ours(c state.Condition) bool {
 }
 
 func lead(message, count string) string {
-	if message == "" {
+	switch {
+	case message == "":
 		return count
+	case strings.Contains(message, count):
+		return message
 	}
 	return message + "; " + count
 }
