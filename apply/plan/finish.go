@@ -253,6 +253,7 @@ func (w *world) prove(m *machine) {
 	}
 	if !m.well() {
 		m.say(state.ReasonProgressing, "its configuration is on it, but it is not well: "+m.notWell())
+		w.look(m, "its configuration is on it and has to prove itself")
 		return
 	}
 	if left := w.in.Desired.Settle - m.wellFor(w.in.Now); left > 0 {
