@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
-	"ichor.maesh.dev/ichor/schemas/v1alpha1"
+	"ichor.maesh.dev/ichor/validate/backupstore"
 )
 
 func backupInClusterRule() Rule {
@@ -32,18 +32,18 @@ func checkBackupInCluster(c *Context) []fleet.Problem {
 
 func backupProblems(c *Context, cl *fleet.Cluster, b *fleet.Backup) []fleet.Problem {
 	const path = "spec.s3.endpoint"
-	v := StoreVerdict(cl, b.Manifest.Spec.S3.Endpoint)
+	v := backupstore.Judge(cl, b.Manifest.Spec.S3.Endpoint)
 	switch v.Where {
-	case StoreInside:
+	case backupstore.Inside:
 		return []fleet.Problem{problemAt(b.Object, path, "backup store in the cluster: "+v.Why+"; "+storeMust)}
-	case StoreInvalid:
+	case backupstore.Invalid:
 		return []fleet.Problem{problemAt(b.Object, path, v.Why)}
-	case StoreOutside, StoreUnclear:
+	case backupstore.Outside, backupstore.Unclear:
 	}
 	if p, told := resolvedProblem(c, cl, b, v); told {
 		return p
 	}
-	if v.Where == StoreUnclear {
+	if v.Where == backupstore.Unclear {
 		p := warningAt(b.Object, path, "backup store may be in the cluster: "+v.Why+"; "+storeMust)
 		p.Hint = "use an address or a full public name, or run ichor check --resolve"
 		return []fleet.Problem{p}
@@ -53,7 +53,7 @@ func backupProblems(c *Context, cl *fleet.Cluster, b *fleet.Backup) []fleet.Prob
 
 // resolvedProblem looks a name up where that is wanted. told is false where the look-up said nothing. What a name
 // resolves to may change, so it is a warning, never part of the verdict.
-func resolvedProblem(c *Context, cl *fleet.Cluster, b *fleet.Backup, v Store) (problems []fleet.Problem, told bool) {
+func resolvedProblem(c *Context, cl *fleet.Cluster, b *fleet.Backup, v backupstore.Verdict) (problems []fleet.Problem, told bool) {
 	if c.Resolve == nil || v.Host == "" || v.Address || v.Fixed {
 		return nil, false
 	}
@@ -62,8 +62,8 @@ func resolvedProblem(c *Context, cl *fleet.Cluster, b *fleet.Backup, v Store) (p
 		return nil, false
 	}
 	for _, addr := range found {
-		r := StoreVerdict(cl, bracketed(addr))
-		if r.Where != StoreOutside {
+		r := backupstore.Judge(cl, bracketed(addr))
+		if r.Where != backupstore.Outside {
 			p := warningAt(b.Object, "spec.s3.endpoint", fmt.Sprintf(
 				"backup store may be in the cluster: %s resolves to %s now, and %s; %s", v.Host, addr, r.Why, storeMust))
 			return []fleet.Problem{p}, true
@@ -77,50 +77,4 @@ func bracketed(addr string) string {
 		return "[" + addr + "]"
 	}
 	return addr
-}
-
-// StoreWhere says where a backup store lies, seen from a cluster.
-type StoreWhere string
-
-// Answers. StoreUnclear can't be told from outside; StoreInvalid is no endpoint at all.
-const (
-	StoreOutside StoreWhere = "outside"
-	StoreInside  StoreWhere = "inside"
-	StoreUnclear StoreWhere = "unclear"
-	StoreInvalid StoreWhere = "invalid"
-)
-
-// Store is the verdict on one endpoint.
-type Store struct {
-	Where StoreWhere
-	// Why is what is inside what, for people; "" where it is outside.
-	Why string
-	// Host without port, as it is dialled; Address tells that it is an address and not a name.
-	Host    string
-	Address bool
-	// Fixed: looking the name up can't change the verdict.
-	Fixed bool
-}
-
-// StoreVerdict tells where an S3 endpoint (a URL, or host[:port]) lies, seen from a cluster, without looking anything
-// up. The daemon asks it again before a restore.
-func StoreVerdict(cl *fleet.Cluster, endpoint string) Store {
-	host, err := storeHost(endpoint)
-	if err != nil {
-		return Store{Where: StoreInvalid, Why: err.Error()}
-	}
-	if addrs := hostAddrs(host); len(addrs) > 0 {
-		for _, a := range addrs {
-			if v := addrVerdict(cl, host, a); v.Where != StoreOutside {
-				return v
-			}
-		}
-		return Store{Where: StoreOutside, Host: host, Address: true}
-	}
-	return nameVerdict(cl, host)
-}
-
-// frontsOtherThings tells whether a cluster endpoint may be something else too: then it only warns.
-func frontsOtherThings(e v1alpha1.ClusterEndpoint) bool {
-	return e.Type == "loadBalancer" || e.Type == "dns"
 }

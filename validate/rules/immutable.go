@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/validate/backupstore"
 )
 
 func immutableRule() Rule {
@@ -77,10 +78,10 @@ func clusterChanges(old, now *fleet.Cluster) []fleet.Problem {
 				"%s of a live cluster can't change: from %s to %s", what, before, after)))
 		}
 	}
-	a, b := networkOf(old), networkOf(now)
-	changed("spec.network.podSubnets", "the pod subnets", subnetList(a.pods), subnetList(b.pods))
-	changed("spec.network.serviceSubnets", "the service subnets", subnetList(a.services), subnetList(b.services))
-	changed("spec.network.dnsDomain", "the DNS domain", a.domain, b.domain)
+	a, b := backupstore.NetworkOf(old), backupstore.NetworkOf(now)
+	changed("spec.network.podSubnets", "the pod subnets", subnetList(a.Pods), subnetList(b.Pods))
+	changed("spec.network.serviceSubnets", "the service subnets", subnetList(a.Services), subnetList(b.Services))
+	changed("spec.network.dnsDomain", "the DNS domain", a.Domain, b.Domain)
 	if old.Secrets != nil && now.Secrets != nil && !SameCiphertext(old.Secrets.Data, now.Secrets.Data) {
 		p := problemAt(now.Object, "spec.secretsRef.path",
 			"the secrets bundle of a live cluster can't change: "+now.Secrets.Path+" holds other encrypted values than "+
@@ -164,42 +165,6 @@ func movedTo(c *Context, old *fleet.Machine) *fleet.Machine {
 		}
 	}
 	return nil
-}
-
-// network of a cluster, with the documented defaults where a range is not declared.
-type network struct {
-	pods, services []netip.Prefix
-	domain         string
-}
-
-func networkOf(c *fleet.Cluster) network {
-	n := network{domain: "cluster.local"}
-	pods, services := []string{"10.244.0.0/16"}, []string{"10.96.0.0/12"}
-	if c.Manifest != nil {
-		s := c.Manifest.Spec.Network
-		if len(s.PodSubnets) > 0 {
-			pods = s.PodSubnets
-		}
-		if len(s.ServiceSubnets) > 0 {
-			services = s.ServiceSubnets
-		}
-		if s.DNSDomain != "" {
-			n.domain = strings.ToLower(strings.Trim(s.DNSDomain, "."))
-		}
-	}
-	n.pods, n.services = prefixes(pods), prefixes(services)
-	return n
-}
-
-// prefixes parses CIDRs; what is none is left out (the schema rule speaks about it).
-func prefixes(list []string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, s := range list {
-		if p, err := netip.ParsePrefix(s); err == nil {
-			out = append(out, p.Masked())
-		}
-	}
-	return out
 }
 
 func subnetList(list []netip.Prefix) string {

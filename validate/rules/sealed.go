@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"ichor.maesh.dev/ichor/schemas/fleet"
 )
 
 // sopsKey holds a SOPS file's metadata.
@@ -56,7 +58,7 @@ func walkLeaves(n *yaml.Node, path string, depth int, f func(path string, n *yam
 			if path == "" && key == sopsKey {
 				continue
 			}
-			walkLeaves(n.Content[i+1], joinPath(path, key), depth+1, f)
+			walkLeaves(n.Content[i+1], fleet.JoinPath(path, key), depth+1, f)
 		}
 	case yaml.SequenceNode:
 		for i, c := range n.Content {
@@ -65,15 +67,4 @@ func walkLeaves(n *yaml.Node, path string, depth int, f func(path string, n *yam
 	case yaml.ScalarNode:
 		f(path, n)
 	}
-}
-
-// joinPath adds a key to a dotted path; a key that holds a dot goes into brackets.
-func joinPath(path, key string) string {
-	if bytes.ContainsAny([]byte(key), `.[]"`) {
-		return fmt.Sprintf("%s[%q]", path, key)
-	}
-	if path == "" {
-		return key
-	}
-	return path + "." + key
 }

@@ -154,15 +154,6 @@ func canonicalEndpoint(s string) string {
 	return s
 }
 
-// endpointAddr gives the address of a machine's endpoint; invalid where it is none.
-func endpointAddr(s string) netip.Addr {
-	ap, err := netip.ParseAddrPort(canonicalEndpoint(s))
-	if err != nil {
-		return netip.Addr{}
-	}
-	return ap.Addr()
-}
-
 // canonicalHost makes spellings of one address or name the same.
 func canonicalHost(s string) string {
 	s = strings.Trim(s, "[]")

@@ -1,4 +1,4 @@
-package rules
+package secretscan
 
 import (
 	"bytes"
@@ -9,14 +9,23 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/secret"
 )
+
+// sopsKey holds a SOPS file's metadata.
+const sopsKey = "sops"
+
+// maxWalk bounds the depth of a walk; an alias that refers to itself would never end.
+const maxWalk = 100
 
 // maxTreeNodes bounds the walk of one file: aliases may stand for the same nodes over and over.
 const maxTreeNodes = 200_000
 
 // scanTree finds secret fields in a file that is YAML or JSON. What does not parse gives nothing: scanLines and
 // scanText see it too.
-func scanTree(data []byte, talos bool) []finding {
+func scanTree(data []byte, talos bool) []Finding {
 	w := &treeWalk{seen: map[[2]int]bool{}}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
@@ -59,7 +68,7 @@ func scalar(n *yaml.Node, key string) string {
 }
 
 type treeWalk struct {
-	found []finding
+	found []Finding
 	nodes int
 	// seen holds line and column of what was found: an alias may lead to the same value again.
 	seen map[[2]int]bool
@@ -106,7 +115,7 @@ func (w *treeWalk) mapping(n *yaml.Node, keys []string, path string, talos bool,
 			continue
 		}
 		next := append(slices.Clip(keys), strings.ToLower(key))
-		w.node(n.Content[i+1], next, joinPath(path, key), talos, depth+1)
+		w.node(n.Content[i+1], next, fleet.JoinPath(path, key), talos, depth+1)
 	}
 }
 
@@ -123,7 +132,7 @@ func (w *treeWalk) jsonPatch(n *yaml.Node, path string, depth int) {
 			keys = append(keys, strings.ToLower(k))
 		}
 	}
-	w.node(value, keys, joinPath(path, "value"), true, depth+1)
+	w.node(value, keys, fleet.JoinPath(path, "value"), true, depth+1)
 }
 
 // scalar judges one value; at is where it is used.
@@ -154,13 +163,13 @@ func (w *treeWalk) kubernetesSecret(n *yaml.Node, path string) {
 		if v.Kind != yaml.ScalarNode || placeholder(v.Value) {
 			continue
 		}
-		field := joinPath(joinPath(path, "data"), data.Content[i].Value)
+		field := fleet.JoinPath(fleet.JoinPath(path, "data"), data.Content[i].Value)
 		if keyInBase64(v.Value) {
 			w.add("a private key in the base64 of a Kubernetes Secret", v.Value, v, field)
 			continue
 		}
 		plain, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(v.Value), ""))
-		if err == nil && len(scanFile(plain, false)) > 0 {
+		if err == nil && len(File(plain, false)) > 0 {
 			w.add("a secret in the base64 of a Kubernetes Secret", v.Value, v, field)
 		}
 	}
@@ -172,7 +181,7 @@ func (w *treeWalk) add(what, value string, at *yaml.Node, path string) {
 		return
 	}
 	w.seen[where] = true
-	w.found = append(w.found, finding{
-		what: what, path: path, line: at.Line, column: at.Column, digest: digestOf(value), value: value,
+	w.found = append(w.found, Finding{
+		What: what, Path: path, Line: at.Line, Column: at.Column, Digest: digestOf(value), Value: secret.FromString(value),
 	})
 }

@@ -1,4 +1,4 @@
-package rules
+package backupstore
 
 import (
 	"fmt"
@@ -8,30 +8,31 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/v1alpha1"
 )
 
 // addrVerdict tells where an address lies. host is how it was written, which the message repeats.
-func addrVerdict(cl *fleet.Cluster, host string, a netip.Addr) Store {
+func addrVerdict(cl *fleet.Cluster, host string, a netip.Addr) Verdict {
 	shown := a.String()
 	if shown != host {
 		shown = host + " (" + shown + ")"
 	}
-	inside := func(format string, args ...any) Store {
-		return Store{Where: StoreInside, Host: host, Address: true, Why: shown + " " + fmt.Sprintf(format, args...)}
+	inside := func(format string, args ...any) Verdict {
+		return Verdict{Where: Inside, Host: host, Address: true, Why: shown + " " + fmt.Sprintf(format, args...)}
 	}
-	n := networkOf(cl)
-	for _, p := range n.pods {
+	n := NetworkOf(cl)
+	for _, p := range n.Pods {
 		if p.Contains(a) {
 			return inside("is within the pod subnet %s", p)
 		}
 	}
-	for _, p := range n.services {
+	for _, p := range n.Services {
 		if p.Contains(a) {
 			return inside("is within the service subnet %s", p)
 		}
 	}
 	for _, m := range cl.Machines {
-		if !isRejected(m) && endpointAddr(m.Manifest.Spec.Endpoint).WithZone("") == a {
+		if !rejected(m) && machineAddr(m) == a {
 			return inside("is the address of the cluster's machine %s", m.Name)
 		}
 	}
@@ -39,18 +40,18 @@ func addrVerdict(cl *fleet.Cluster, host string, a netip.Addr) Store {
 		return v
 	}
 	if a.IsLoopback() || a.IsUnspecified() {
-		return Store{
-			Where: StoreUnclear, Host: host, Address: true, Fixed: true,
+		return Verdict{
+			Where: Unclear, Host: host, Address: true, Fixed: true,
 			Why: shown + " is a loopback address, which is another host for everyone who reads it",
 		}
 	}
-	return Store{Where: StoreOutside, Host: host, Address: true}
+	return Verdict{Where: Outside, Host: host, Address: true}
 }
 
 // endpointVerdict compares with the cluster's endpoint: the host's addresses, or the name itself where a is invalid.
-func endpointVerdict(cl *fleet.Cluster, host, shown string, a netip.Addr) (Store, bool) {
+func endpointVerdict(cl *fleet.Cluster, host, shown string, a netip.Addr) (Verdict, bool) {
 	if cl.Manifest == nil {
-		return Store{}, false
+		return Verdict{}, false
 	}
 	e := cl.Manifest.Spec.Endpoint
 	same := canonicalName(strings.Trim(e.Address, "[]")) == host
@@ -61,23 +62,23 @@ func endpointVerdict(cl *fleet.Cluster, host, shown string, a netip.Addr) (Store
 		}
 	}
 	if !same || host == "" {
-		return Store{}, false
+		return Verdict{}, false
 	}
-	v := Store{Where: StoreInside, Host: host, Address: a.IsValid(), Fixed: true}
+	v := Verdict{Where: Inside, Host: host, Address: a.IsValid(), Fixed: true}
 	v.Why = fmt.Sprintf("%s is the cluster's own endpoint (type %s)", shown, e.Type)
 	if frontsOtherThings(e) {
-		v.Where = StoreUnclear
+		v.Where = Unclear
 		v.Why += ", which may front other things"
 	}
 	return v, true
 }
 
 // nameVerdict tells where a name lies, as far as its text says.
-func nameVerdict(cl *fleet.Cluster, host string) Store {
-	inside := func(format string, args ...any) Store {
-		return Store{Where: StoreInside, Host: host, Fixed: true, Why: host + " " + fmt.Sprintf(format, args...)}
+func nameVerdict(cl *fleet.Cluster, host string) Verdict {
+	inside := func(format string, args ...any) Verdict {
+		return Verdict{Where: Inside, Host: host, Fixed: true, Why: host + " " + fmt.Sprintf(format, args...)}
 	}
-	domain := networkOf(cl).domain
+	domain := NetworkOf(cl).Domain
 	switch {
 	case host == "svc" || strings.HasSuffix(host, ".svc"):
 		return inside("is a Kubernetes service name (*.svc)")
@@ -87,7 +88,7 @@ func nameVerdict(cl *fleet.Cluster, host string) Store {
 		return inside("is under the cluster's DNS domain %s", domain)
 	}
 	for _, m := range cl.Machines {
-		if h := m.Manifest.Spec.Hostname; h != "" && !isRejected(m) && canonicalName(h) == host {
+		if h := m.Manifest.Spec.Hostname; h != "" && !rejected(m) && canonicalName(h) == host {
 			return inside("is the host name of the cluster's machine %s", m.Name)
 		}
 	}
@@ -98,8 +99,8 @@ func nameVerdict(cl *fleet.Cluster, host string) Store {
 }
 
 // unclearName warns about names that mean something only to a resolver: they can't be told from outside.
-func unclearName(host string) Store {
-	v := Store{Where: StoreUnclear, Host: host}
+func unclearName(host string) Verdict {
+	v := Verdict{Where: Unclear, Host: host}
 	labels := strings.Split(host, ".")
 	switch {
 	case loopbackName(labels):
@@ -110,7 +111,7 @@ func unclearName(host string) Store {
 	case len(labels) == 2 && !publicTLD(labels[1]):
 		v.Why = host + " has two labels and no public top-level domain, as a Kubernetes service.namespace has"
 	default:
-		return Store{Where: StoreOutside, Host: host}
+		return Verdict{Where: Outside, Host: host}
 	}
 	return v
 }
@@ -128,4 +129,22 @@ func loopbackName(labels []string) bool {
 func publicTLD(label string) bool {
 	_, icann := publicsuffix.PublicSuffix("x." + label)
 	return icann
+}
+
+// rejected machines are none of the cluster's.
+func rejected(m *fleet.Machine) bool {
+	return m.Manifest.Spec.ApprovalState == v1alpha1.ApprovalRejected
+}
+
+// machineAddr is the address of a machine's endpoint; invalid where it is none.
+func machineAddr(m *fleet.Machine) netip.Addr {
+	s := m.Manifest.Spec.Endpoint
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return ap.Addr().WithZone("").Unmap()
+	}
+	a, err := netip.ParseAddr(strings.Trim(s, "[]"))
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.WithZone("").Unmap()
 }

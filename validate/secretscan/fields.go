@@ -1,4 +1,4 @@
-package rules
+package secretscan
 
 import (
 	"bytes"

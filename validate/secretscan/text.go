@@ -1,10 +1,12 @@
-package rules
+package secretscan
 
 import (
 	"bytes"
 	"encoding/base64"
 	"regexp"
 	"strings"
+
+	"ichor.maesh.dev/ichor/schemas/secret"
 )
 
 var (
@@ -17,12 +19,12 @@ var (
 )
 
 // scanText finds what shows itself in any text: private keys in PEM, also in base64, and age identities.
-func scanText(data []byte) []finding {
-	var out []finding
+func scanText(data []byte) []Finding {
+	var out []Finding
 	lines := newLineIndex(data)
 	add := func(what, value string, offset int) {
 		line, column := lines.place(offset)
-		out = append(out, finding{what: what, line: line, column: column, digest: digestOf(value), value: value})
+		out = append(out, Finding{What: what, Line: line, Column: column, Digest: digestOf(value), Value: secret.FromString(value)})
 	}
 	each(data, pemBegin, func(offset int) {
 		if what, value, ok := pemAt(data[offset:]); ok {
@@ -176,8 +178,8 @@ var (
 )
 
 // scanLines finds secrets by the name of their field, line by line.
-func scanLines(data []byte) []finding {
-	var out []finding
+func scanLines(data []byte) []Finding {
+	var out []Finding
 	lines := newLineIndex(data)
 	for _, m := range lineAssign.FindAllSubmatchIndex(data, -1) {
 		name := strings.ToLower(string(data[m[2]:m[3]]))
@@ -187,7 +189,7 @@ func scanLines(data []byte) []finding {
 				continue
 			}
 			line, column := lines.place(m[4])
-			out = append(out, finding{what: f.what, line: line, column: column, digest: digestOf(value), value: value})
+			out = append(out, Finding{What: f.what, Line: line, Column: column, Digest: digestOf(value), Value: secret.FromString(value)})
 			break
 		}
 	}
