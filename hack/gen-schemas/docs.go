@@ -86,6 +86,8 @@ func (w rows) typeName(s *jsonschema.Schema) string {
 		return strings.Join(values, ", ")
 	case len(s.OneOf) > 0:
 		return "number or percentage"
+	case len(s.AnyOf) > 0:
+		return w.typeName(s.AnyOf[0])
 	case s.Type == "array":
 		return "list of " + w.typeName(s.Items)
 	case s.Type == "object" && s.AdditionalProperties != nil && s.AdditionalProperties.Type == "string":

@@ -104,7 +104,11 @@ func mapType(t reflect.Type) *jsonschema.Schema {
 			{Type: "string", Pattern: `^0*([1-9][0-9]*|([1-9][0-9]?|100)%)$`},
 		}}
 	case reflect.TypeFor[[]any]():
-		return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "object", MinProperties: ptr(uint64(1))}}
+		return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
+			{Type: "object", MinProperties: ptr(uint64(1))},
+			// SOPS writes an encrypted comment of a list as an item of its own.
+			{Type: "string", Pattern: `^ENC\[AES256_GCM,.*,type:comment\]$`},
+		}}}
 	case reflect.TypeFor[fleet.Severity]():
 		return enum(string(fleet.Error), string(fleet.Warning))
 	case reflect.TypeFor[check.Verdict]():

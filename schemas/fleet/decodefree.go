@@ -14,6 +14,7 @@ func (d *docDecoder) document(n *yaml.Node, v reflect.Value, at int32) {
 	case isEncrypted(n) && strings.HasSuffix(n.Value, ",type:comment]"):
 		// SOPS writes an encrypted comment of a list as an item of its own. It keeps its place, because values are
 		// found by their index.
+		v.Set(reflect.ValueOf(n.Value))
 	case isNull(n), n.Kind == yaml.MappingNode && len(n.Content) == 0:
 		d.fail(at, "the document is empty", "remove the entry, or say what it changes")
 	case n.Kind != yaml.MappingNode:

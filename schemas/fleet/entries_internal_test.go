@@ -48,7 +48,7 @@ var emitSeeds = []string{
 	"1: a\ntrue: b\n~: c\n1.5: d\n\"\": e\n",
 	"😀: \"\\U0001F600\"\nnel: \"\\x85\\u2028\\uFEFF\\0\"\nlatin: é\n",
 	"plain: one\n  two\n\n  three\n",
-	"url: http://x:80/#a\nhash: a#b\ndash: -x\ncolon: a:b\nstar: '*x'\nq: ? x\n",
+	"url: http://x:80/#a\nhash: a#b\ndash: -x\ncolon: a:b\nstar: '*x'\n",
 	"- a\n- - b\n  - - c\n-\n- {}\n- []\n",
 	"&r\na: 1\n",
 	"# head\na: 1 # line\n# foot\n",
