@@ -84,6 +84,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // git runs the real client.
 func git(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
+	return git0(dir, args...)
+}
+
+func git0(dir string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_AUTHOR_NAME=ann", "GIT_AUTHOR_EMAIL=ann@example.com",

@@ -117,7 +117,7 @@ func (c *checked) checkAnswer(r *http.Request, resp *http.Response, in *openapi3
 	c.mu.Unlock()
 	// the description lists no 401, 404 and 422 for each operation that really gives them
 	if op.Responses.Status(resp.StatusCode) == nil {
-		if resp.StatusCode < 400 && resp.StatusCode != http.StatusNotModified {
+		if resp.StatusCode < 300 { // redirects of renamed repositories and 304 are described in words only
 			c.t.Errorf("answer %d to %s is not in the description", resp.StatusCode, op.OperationID)
 		}
 		return
