@@ -171,7 +171,7 @@ func (b *Branch) settle(op string, tip plumbing.Hash) error {
 		if err := wholeTree(st, c.TreeHash, map[plumbing.Hash]bool{}, 0); err != nil {
 			return err
 		}
-		return st.SetReference(plumbing.NewHashReference(headsPrefix+plumbing.ReferenceName(b.name), tip))
+		return st.SetReference(plumbing.NewHashReference(privateHead(b.name), tip))
 	})
 	if err == nil {
 		b.tip = tip

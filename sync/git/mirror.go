@@ -169,11 +169,15 @@ func (m *Mirror) FetchBranch(ctx context.Context, branch string) (Move, error) {
 	m.net.Lock()
 	defer m.net.Unlock()
 	op := opf("fetch branch %s", branch)
-	private := plumbing.ReferenceName(headsPrefix + branch)
+	public := plumbing.NewBranchReferenceName(branch)
+	if err := public.Validate(); err != nil {
+		return Move{}, failAs(op, ClassConfig, fmt.Errorf("%q is not a branch name", clip(branch, 80)))
+	}
+	private := privateHead(branch)
 	var mv Move
 	err := m.healing(ctx, op, func() error {
 		mv = Move{}
-		hash, a, err := m.fetchRef(ctx, op, plumbing.NewBranchReferenceName(branch), private, m.opts.Limits.branch())
+		hash, a, err := m.fetchRef(ctx, op, public, private, m.opts.Limits.branch())
 		if err != nil {
 			return err
 		}
@@ -188,6 +192,12 @@ func (m *Mirror) FetchBranch(ctx context.Context, branch string) (Move, error) {
 		m.tips[private] = plumbing.NewHash(mv.New)
 	}
 	return mv, m.bound(ctx, op)
+}
+
+// privateHead is where a branch is recorded. Slashes are escaped: a server may replace branch a by a/b, and a file can't
+// become a folder while it is there.
+func privateHead(branch string) plumbing.ReferenceName {
+	return plumbing.ReferenceName(headsPrefix + strings.ReplaceAll(strings.ReplaceAll(branch, "%", "%25"), "/", "%2F"))
 }
 
 func (l Limits) branch() packLimits { return packLimits{l.PackBytes, l.ObjectBytes, l.TotalBytes} }
@@ -256,19 +266,31 @@ func (m *Mirror) FetchPull(ctx context.Context, number int, sha string) error {
 
 // KeepPulls forgets the heads of pull requests that are not in open. Their objects go when the store is made anew.
 func (m *Mirror) KeepPulls(open []int) error {
-	m.net.Lock()
-	defer m.net.Unlock()
 	keep := map[plumbing.ReferenceName]bool{}
 	for _, n := range open {
 		keep[plumbing.ReferenceName(fmt.Sprintf("%s%d", pullsPrefix, n))] = true
 	}
+	return m.keep("forget closed pull requests", pullsPrefix, keep)
+}
+
+// KeepBranches forgets all branches but these.
+func (m *Mirror) KeepBranches(names []string) error {
+	keep := map[plumbing.ReferenceName]bool{}
+	for _, n := range names {
+		keep[privateHead(n)] = true
+	}
+	return m.keep("forget branches", headsPrefix, keep)
+}
+
+func (m *Mirror) keep(op, prefix string, keep map[plumbing.ReferenceName]bool) error {
+	m.net.Lock()
+	defer m.net.Unlock()
 	for ref := range m.tips {
-		if !strings.HasPrefix(ref.String(), pullsPrefix) || keep[ref] {
+		if !strings.HasPrefix(ref.String(), prefix) || keep[ref] {
 			continue
 		}
 		delete(m.tips, ref)
-		err := m.store.view("forget closed pull request", func(st storage.Storer) error { return st.RemoveReference(ref) })
-		if err != nil {
+		if err := m.store.view(op, func(st storage.Storer) error { return st.RemoveReference(ref) }); err != nil {
 			return err
 		}
 	}
@@ -358,7 +380,7 @@ func (m *Mirror) bound(ctx context.Context, op string) error {
 	if err := m.store.consolidate(); err != nil {
 		return err
 	}
-	n, err := m.store.size()
+	n, err := m.store.bytes()
 	if err != nil || n <= m.opts.Limits.StoreBytes || ctx.Err() != nil {
 		return storeFault(op, err)
 	}
@@ -369,7 +391,7 @@ func (m *Mirror) bound(ctx context.Context, op string) error {
 }
 
 // StoreBytes is the size of the mirror on disk.
-func (m *Mirror) StoreBytes() (int64, error) { return m.store.size() }
+func (m *Mirror) StoreBytes() (int64, error) { return m.store.bytes() }
 
 // fetchRef brings one ref into the private namespace. The zero hash means that the server doesn't have it.
 func (m *Mirror) fetchRef(ctx context.Context, op string, from, private plumbing.ReferenceName, lim packLimits) (plumbing.Hash, *advert, error) {

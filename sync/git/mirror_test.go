@@ -637,3 +637,29 @@ func TestOpenedFilesReadLikeFiles(t *testing.T) {
 		t.Fatal(string(b), err)
 	}
 }
+
+// A server replaces branch a by a/b, and the other way round.
+func TestABranchBecomesAFolder(t *testing.T) {
+	s := gittest.Start(t)
+	s.Commit("one", "a", "1")
+	s.Push("refs/heads/queue")
+	m := open(t, s)
+	fetch(t, m, "queue")
+	s.Git("update-ref", "-d", "refs/heads/queue")
+	c := s.Commit("two", "a", "2")
+	s.Push("refs/heads/queue/b")
+	if mv := fetch(t, m, "queue/b"); mv.New != c || mv.Kind != git.MoveFirst {
+		t.Fatalf("%+v", mv)
+	}
+	if mv := fetch(t, m, "queue"); mv.Kind != git.MoveGone {
+		t.Fatalf("%+v", mv)
+	}
+	if err := m.KeepBranches([]string{"queue/b"}); err != nil {
+		t.Fatal(err)
+	}
+	if mv := fetch(t, m, "queue"); mv.Old != "" {
+		t.Fatalf("forgotten and yet known: %+v", mv)
+	}
+	_, err := m.FetchBranch(t.Context(), "../x")
+	wantClass(t, err, git.ClassConfig)
+}

@@ -33,6 +33,8 @@ type store struct {
 	st storage.Storer
 	// suspect: something was found broken; the next fetch makes the store anew.
 	suspect bool
+	// sizes of blobs by hash, which never change.
+	sizes map[plumbing.Hash]int64
 	// known files of objects/pack with their sizes, to notice what was cut or removed behind our back.
 	known map[string]int64
 }
@@ -165,6 +167,28 @@ func (s *store) view(op string, fn func(storage.Storer) error) (err error) {
 	return fn(s.st)
 }
 
+// keptSizes bounds the memory of sizes.
+const keptSizes = 200_000
+
+// size gives a blob's size without reading it.
+func (s *store) size(op string, h plumbing.Hash) (n int64, err error) {
+	err = s.view(op, func(st storage.Storer) error {
+		var ok bool
+		if n, ok = s.sizes[h]; ok {
+			return nil
+		}
+		if n, err = st.EncodedObjectSize(h); err != nil {
+			return err
+		}
+		if s.sizes == nil || len(s.sizes) >= keptSizes {
+			s.sizes = map[plumbing.Hash]int64{}
+		}
+		s.sizes[h] = n
+		return nil
+	})
+	return n, err
+}
+
 // guard turns a panic of the library over broken or hostile data into an error: one bad pack must not end the daemon.
 func guard(err *error) {
 	if p := recover(); p != nil {
@@ -227,8 +251,8 @@ func (s *store) addPack(op string, src io.ReadSeeker) error {
 	})
 }
 
-// size of all files in bytes.
-func (s *store) size() (int64, error) {
+// bytes of all files.
+func (s *store) bytes() (int64, error) {
 	var n int64
 	err := filepath.WalkDir(s.dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -153,12 +153,8 @@ func (f *treeFS) sized(op, name string, e object.TreeEntry) (fs.FileInfo, error)
 	if e.Mode == filemode.Dir || e.Mode == filemode.Submodule {
 		return i, nil
 	}
-	err := f.store.view(opf("read size of %s", name), func(st storage.Storer) error {
-		n, err := st.EncodedObjectSize(e.Hash)
-		i.size = n
-		return err
-	})
-	if err != nil {
+	var err error
+	if i.size, err = f.store.size("read size of "+name, e.Hash); err != nil {
 		return nil, &fs.PathError{Op: op, Path: name, Err: err}
 	}
 	return i, nil

@@ -23,8 +23,9 @@ type Source interface {
 	FetchBranch(ctx context.Context, branch string) (git.Move, error)
 	// FetchPull makes the head of a pull request readable, if it still is sha.
 	FetchPull(ctx context.Context, number int, sha string) error
-	// KeepPulls forgets all others.
+	// KeepPulls and KeepBranches forget all others.
 	KeepPulls(open []int) error
+	KeepBranches(names []string) error
 	// Parent is the first parent, "" for a root.
 	Parent(commit string) (string, error)
 	// IsAncestor tells whether old is now or among its ancestors.
@@ -116,6 +117,8 @@ type Loop struct {
 	done   map[jobKey]int
 	looks  int
 	open   []forge.PullRequest
+	// queued is how many merge-queue branches the last look saw. Of Look alone.
+	queued int
 	// unsaved: since couldn't be written.
 	unsaved bool
 }
@@ -248,6 +251,12 @@ func (l *Loop) queueJobs(ctx context.Context, w Work) ([]CheckJob, error) {
 	sort.Strings(names)
 	var out []CheckJob
 	var errs []error
+	if w.GitErr == nil && len(names) < l.queued {
+		errs = append(errs, l.src.KeepBranches(append([]string{l.o.Branch}, names...)))
+	}
+	if w.GitErr == nil {
+		l.queued = len(names)
+	}
 	for _, name := range names {
 		mv, err := l.src.FetchBranch(ctx, name)
 		if err != nil || mv.New == "" {
