@@ -92,8 +92,16 @@ func union(a, b []string) []string {
 	return out
 }
 
+// Reads of indexes must be indexApart to show that a member keeps up (SPEC section 3); those of looks before count while
+// they are no older than a fact may be. Samples are kept indexSpacing apart, so that few are enough.
+const (
+	indexApart   = time.Second
+	indexMax     = 10 * time.Second
+	indexSpacing = indexApart / 2
+)
+
 // catchUp says of each member that was read whether it keeps up with the leader: its applied index is near the
-// leader's in two looks at least a second apart. The first may be that of the read before, when that is young enough.
+// leader's in two looks at least a second apart. The first may be that of a look before.
 func (o *Observer) catchUp(ctx context.Context, c *cluster, spec *Cluster, reads []*read) {
 	var members []*read
 	for _, r := range reads {
@@ -104,31 +112,72 @@ func (o *Observer) catchUp(ctx context.Context, c *cluster, spec *Cluster, reads
 	if len(members) == 0 {
 		return
 	}
-	first := o.indexes(ctx, c, spec, members, true)
-	now := o.opt.Now()
-	again := false
-	for _, r := range members {
-		if s := r.index; s.member != r.facts.Etcd.MemberID || now.Sub(s.at) < indexApart || now.Sub(s.at) > indexMax {
-			again = true
+	at := o.opt.Now()
+	index := o.indexes(ctx, c, spec, members, true)
+	if wait := o.wait(members, at); wait > 0 {
+		for _, r := range members {
+			r.remember(at, index)
 		}
-	}
-	second := first
-	if again {
-		if !sleep(ctx, indexApart) {
+		if !sleep(ctx, wait) {
 			return
 		}
-		for _, r := range members {
-			r.index = sample{at: now, member: r.facts.Etcd.MemberID, applied: first[r.facts.Etcd.MemberID], leader: first[r.facts.Etcd.Leader]}
-		}
-		second = o.indexes(ctx, c, spec, members, false)
+		at = o.opt.Now()
+		index = o.indexes(ctx, c, spec, members, false)
 	}
 	for _, r := range members {
 		e := r.facts.Etcd
-		latest := sample{at: o.opt.Now(), member: e.MemberID, applied: second[e.MemberID], leader: second[e.Leader]}
-		e.AppliedIndex, e.LeaderIndex = latest.applied, latest.leader
-		e.CaughtUp = caughtUp(r.index, latest, spec.MaxIndexLag)
-		r.index = latest
+		e.AppliedIndex, e.LeaderIndex = index[e.MemberID], index[e.Leader]
+		e.CaughtUp = caughtUp(r.earlier(at), r.sample(at, index), spec.MaxIndexLag)
+		r.remember(at, index)
 	}
+}
+
+// wait says how long until each member has a sample that is old enough.
+func (o *Observer) wait(members []*read, now time.Time) time.Duration {
+	var wait time.Duration
+	for _, r := range members {
+		if r.earlier(now) != (sample{}) {
+			continue
+		}
+		own := indexApart
+		for _, s := range r.indexes {
+			if s.member == r.facts.Etcd.MemberID && s.applied > 0 && s.leader > 0 && !s.at.After(now) && now.Sub(s.at) < indexApart {
+				own = min(own, indexApart-now.Sub(s.at))
+			}
+		}
+		wait = max(wait, own)
+	}
+	return wait
+}
+
+func (r *read) sample(at time.Time, index map[string]uint64) sample {
+	e := r.facts.Etcd
+	return sample{at: at, member: e.MemberID, applied: index[e.MemberID], leader: index[e.Leader]}
+}
+
+// earlier gives the newest sample that is old enough, the zero one where there is none.
+func (r *read) earlier(now time.Time) sample {
+	var best sample
+	for _, s := range r.indexes {
+		if age := now.Sub(s.at); s.member == r.facts.Etcd.MemberID && s.applied > 0 && s.leader > 0 && age >= indexApart && age <= indexMax && s.at.After(best.at) {
+			best = s
+		}
+	}
+	return best
+}
+
+// remember keeps a sample, and drops those that are too old. The list is not shared with the look before.
+func (r *read) remember(at time.Time, index map[string]uint64) {
+	var keep []sample
+	for _, s := range r.indexes {
+		if at.Sub(s.at) <= indexMax {
+			keep = append(keep, s)
+		}
+	}
+	if n := len(keep); n == 0 || at.Sub(keep[n-1].at) >= indexSpacing {
+		keep = append(keep, r.sample(at, index))
+	}
+	r.indexes = keep
 }
 
 // caughtUp is nil where one of the four indexes is not known.

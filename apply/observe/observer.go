@@ -98,7 +98,7 @@ type cluster struct {
 type machine struct {
 	endpoint string
 	facts    plan.MachineFacts
-	index    sample
+	indexes  []sample
 	compared comparison
 }
 
@@ -279,5 +279,5 @@ func (c *cluster) note(r *read) {
 		// A read that began later was noted already.
 		return
 	}
-	c.machines[r.machine.Name] = &machine{endpoint: r.machine.Endpoint, facts: f, index: r.index, compared: r.compared}
+	c.machines[r.machine.Name] = &machine{endpoint: r.machine.Endpoint, facts: f, indexes: r.indexes, compared: r.compared}
 }

@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"errors"
-	"time"
 
 	"ichor.maesh.dev/ichor/apply/plan"
 	"ichor.maesh.dev/ichor/apply/talos"
@@ -20,7 +19,7 @@ type read struct {
 	before   machine
 
 	facts    plan.MachineFacts
-	index    sample
+	indexes  []sample
 	compared comparison
 	// minor of the node's Talos version, 0 unknown.
 	minor int
@@ -29,10 +28,16 @@ type read struct {
 // run fills the facts. It asks the secure API first where the machine was configured at the look before, so that a pass
 // over nodes at rest makes no handshake; else, and where that failed, a bare handshake tells the mode.
 func (r *read) run(ctx context.Context) {
-	r.index, r.compared = r.before.index, r.before.compared
+	r.indexes, r.compared = r.before.indexes, r.before.compared
 	if r.before.facts.Mode == plan.ModeConfigured && r.before.facts.Reach == plan.ReachOK {
 		r.begin()
-		if err := r.configured(ctx); err == nil {
+		err := r.configured(ctx)
+		if err == nil {
+			return
+		}
+		if talos.Is(err, talos.Timeout) {
+			// A handshake would wait as long once more.
+			r.unreachable(err)
 			return
 		}
 	}
@@ -207,10 +212,3 @@ func (r *read) identity(ctx context.Context, c *talos.Client) (err error) {
 	}
 	return nil
 }
-
-// reads of indexes must be at least so far apart to show that a member keeps up (SPEC section 3), and those of the look
-// before count only while they are no older than a fact may be.
-const (
-	indexApart = time.Second
-	indexMax   = 10 * time.Second
-)

@@ -175,3 +175,41 @@ func TestCompare(t *testing.T) {
 		}
 	}
 }
+
+// TestSamples: what is read before counts only for the same member, at least a second and at most ten later.
+func TestSamples(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := &read{facts: plan.MachineFacts{Etcd: &plan.EtcdFact{MemberID: "m", Leader: "l"}}}
+	o := New(Options{})
+	index := map[string]uint64{"m": 10, "l": 12}
+	wait := func() time.Duration { return o.wait([]*read{r}, now) }
+	if wait() != time.Second {
+		t.Fatal("the first look needs a second one")
+	}
+	r.remember(now, index)
+	now = now.Add(300 * time.Millisecond)
+	if wait() != 700*time.Millisecond {
+		t.Fatalf("wait %s for the rest of the second", wait())
+	}
+	now = now.Add(700 * time.Millisecond)
+	if wait() != 0 || r.earlier(now).applied != 10 {
+		t.Fatal("a second later the first sample serves")
+	}
+	for range 100 {
+		r.remember(now, index)
+		now = now.Add(200 * time.Millisecond)
+	}
+	if len(r.indexes) > 21 {
+		t.Fatalf("%d samples are kept", len(r.indexes))
+	}
+	now = now.Add(11 * time.Second)
+	if wait() != time.Second {
+		t.Fatal("old samples don't count")
+	}
+	r.remember(now, index)
+	now = now.Add(2 * time.Second)
+	r.facts.Etcd.MemberID = "other"
+	if wait() != time.Second {
+		t.Fatal("another member's samples don't count")
+	}
+}
