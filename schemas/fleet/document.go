@@ -265,8 +265,8 @@ func (s source) object(d *docDecoder, n *yaml.Node, u identity, i int) (parsedDo
 	d.value(n, v.Elem(), root, nil)
 	doc := parsedDoc{Object: Object{Kind: u.Kind, fields: d.idx, Pos: d.idx.pos(root)}, manifest: v.Interface()}
 	d.check(&doc)
-	if patch, ok := doc.manifest.(*v1alpha1.TalosConfigPatch); ok && len(d.problems) == 0 {
-		doc.entries = s.entries(d, n, patch, i)
+	if u.Kind == v1alpha1.KindTalosConfigPatch && len(d.problems) == 0 {
+		doc.entries = s.entries(d, n, i)
 	}
 	return doc, len(d.problems) == 0
 }

@@ -5,23 +5,25 @@ import (
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
-
-	"ichor.maesh.dev/ichor/schemas/v1alpha1"
 )
 
 // entries gives the documents of a patch as they are written. A document that stands as text of its own is cut out
 // of the file, comments and all; one in flow style, or with anchors and merge keys from elsewhere, is written anew
 // from its nodes. Either way every scalar reads as it did.
-func (s source) entries(d *docDecoder, n *yaml.Node, patch *v1alpha1.TalosConfigPatch, i int) []PatchEntry {
+func (s source) entries(d *docDecoder, n *yaml.Node, i int) []PatchEntry {
 	var out []PatchEntry
 	spec := d.fieldOf(n, "spec")
+	lines := bytes.SplitAfter(s.data, []byte("\n"))
 	if list := d.fieldOf(spec, "documents"); list != nil {
 		for k, item := range list.Content {
-			out = append(out, s.entry(d, target(item), i, fmt.Sprintf("spec.documents[%d]", k), false))
+			e := PatchEntry{Pos: d.posOf(item), SopsDoc: s.firstDoc + i, SopsPath: fmt.Sprintf("spec.documents[%d]", k)}
+			out = append(out, s.fill(d, e, target(item), lines))
 		}
 	}
 	if list := d.fieldOf(spec, "jsonPatch"); list != nil {
-		out = append(out, s.entry(d, list, i, "spec.jsonPatch", true))
+		const path = "spec.jsonPatch"
+		e := PatchEntry{JSON: true, Pos: d.idx.pos(d.idx.find(path)), SopsDoc: s.firstDoc + i, SopsPath: path}
+		out = append(out, s.fill(d, e, list, lines))
 	}
 	return out
 }
@@ -39,16 +41,16 @@ func (d *docDecoder) fieldOf(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-func (s source) entry(d *docDecoder, n *yaml.Node, doc int, path string, json bool) PatchEntry {
-	e := PatchEntry{JSON: json, Pos: d.idx.pos(d.idx.find(path)), SopsDoc: s.firstDoc + doc, SopsPath: path}
-	if raw, ok := cut(s.data, n); ok {
+// fill gives an entry its text, and marks the file where values in it are encrypted.
+func (s source) fill(d *docDecoder, e PatchEntry, n *yaml.Node, lines [][]byte) PatchEntry {
+	if raw, ok := cut(lines, n); ok {
 		e.Raw = raw
 	} else {
 		e.Raw = emit(n)
 	}
 	if holdsEncrypted(n) {
 		if !s.sops {
-			d.failPath(path, "a value is SOPS-encrypted, but the file has no SOPS metadata (sops:)", "encrypt the file with SOPS; a value can't be copied out of another file")
+			d.failPath(e.SopsPath, "a value is SOPS-encrypted, but the file has no SOPS metadata (sops:)", "encrypt the file with SOPS; a value can't be copied out of another file")
 		}
 		// The loader puts the file in when it has it.
 		e.Sops = &File{Path: s.file}
@@ -72,11 +74,10 @@ func holdsEncrypted(n *yaml.Node) bool {
 
 // cut takes the text of a block-style node out of the file and moves it to the left edge. It answers only when what
 // it took reads as the same nodes, so that its simple way of finding the end can't do harm.
-func cut(data []byte, n *yaml.Node) ([]byte, bool) {
+func cut(lines [][]byte, n *yaml.Node) ([]byte, bool) {
 	if n.Style&yaml.FlowStyle != 0 || n.Line < 1 || n.Column < 1 {
 		return nil, false
 	}
-	lines := bytes.SplitAfter(data, []byte("\n"))
 	if n.Line > len(lines) {
 		return nil, false
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -107,14 +108,14 @@ func TestCutKeepsTheTextOfABlockEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	items := lookup(nodes[0], "list").Content
-	raw, ok := cut([]byte(doc), items[0])
+	raw, ok := cut(bytes.SplitAfter([]byte(doc), []byte("\n")), items[0])
 	if ok {
 		t.Logf("cut: %q", raw)
 		if got, _ := decodeNodes(raw); !meansTheSame(got[0], items[0]) {
 			t.Errorf("the cut reads differently: %q", raw)
 		}
 	}
-	if raw, ok := cut([]byte(doc), items[1]); ok {
+	if raw, ok := cut(bytes.SplitAfter([]byte(doc), []byte("\n")), items[1]); ok {
 		t.Errorf("a flow entry can't be cut by lines, got %q", raw)
 	}
 }

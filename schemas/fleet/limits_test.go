@@ -325,6 +325,8 @@ func TestHostileYAMLIsReadInTime(t *testing.T) {
 	const head = "apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosConfigPatch\nmetadata: {name: x}\nspec:\n  clusterRef: {name: prod}\n  documents:\n"
 	n := 200_000
 	for name, body := range map[string]string{
+		"entries":  strings.Repeat("  - a: 1\n", n/9),
+		"machines": "  - a: 1\n" + strings.Repeat("---\n"+machineYAML, n/200),
 		"flow":     "  - a: " + strings.Repeat("[", n),
 		"mappings": "  - a: " + strings.Repeat("{a: ", n/4),
 		"lists":    "  " + strings.Repeat("- ", n/2),
