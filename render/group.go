@@ -268,7 +268,8 @@ func inputPaths(entries []*entry) []mask.Path {
 }
 
 // encodeDocs writes documents without comments (which would cost 16 ms a machine).
-func encodeDocs(docs []config.Document) ([]byte, error) {
+func encodeDocs(docs []config.Document) (text []byte, err error) {
+	defer recovered(&err)
 	c, err := container.New(docs...)
 	if err != nil {
 		return nil, err

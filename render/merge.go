@@ -2,6 +2,7 @@ package render
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ func (metal) InContainer() bool     { return false }
 
 // validate runs Talos's own validation. Whether Talos supports the Kubernetes version is not its matter: the library
 // would compare with the Talos version that it was built for, not the cluster's (rule versions does that).
-func validate(docs []config.Document) ([]string, error) {
+func validate(docs []config.Document) (warnings []string, err error) {
+	defer recovered(&err)
 	c, err := container.New(docs...)
 	if err != nil {
 		return nil, err
@@ -32,11 +34,20 @@ func validate(docs []config.Document) ([]string, error) {
 	return c.ValidateAsClient(metal{}, validation.WithLocal())
 }
 
+// recovered turns a panic of the library into an error: a null in a list of a patch, say, makes its validation fall
+// over, and a stranger's pull request must not take the daemon down.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("the configuration makes Talos's library panic: %v", p)
+	}
+}
+
 // apply puts one patch onto documents in place and tells whether it changed them.
 //
 // A strategic merge is what configpatcher.Apply does, but without cloning the whole configuration for each patch: it
 // is the patch's documents that are cloned, so that the two share nothing. TestApplyIsTheLibrarys holds them equal.
-func apply(left []config.Document, patch configpatcher.Patch) ([]config.Document, bool, error) {
+func apply(left []config.Document, patch configpatcher.Patch) (docs []config.Document, changed bool, err error) {
+	defer recovered(&err)
 	switch p := patch.(type) {
 	case jsonpatch.Patch:
 		return applyJSON(left, p)

@@ -82,6 +82,9 @@ func (l *cipherLeaf) value(v variant, i int) string {
 	return shapes[l.shape](n)
 }
 
+// maxTrials bounds the search of one entry, which a stranger may have written.
+const maxTrials = 300
+
 // chooseShapes finds a stand-in for each encrypted string of an entry that Talos takes: it tries one shape after
 // the other on a configuration with that entry alone, and keeps the one with the fewest errors. A path that the
 // field's name gives away is not needed for it, and a field that a new Talos adds is served too.
@@ -89,13 +92,14 @@ func (j *job) chooseShapes(e *entry) {
 	probe := probeMachine(e.patch)
 	before := j.countErrors(probe, nil)
 	best := j.countErrors(probe, e)
+	trials := 0
 	for _, leaf := range e.secret {
 		switch leaf.typ {
 		case "int", "float", "bool":
 			continue
 		}
 		for s := range shapes {
-			if best <= before {
+			if trials++; best <= before || trials > maxTrials {
 				break
 			}
 			old := leaf.shape

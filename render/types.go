@@ -61,8 +61,8 @@ type Error struct {
 	Entry int
 	// Pos is the place of the guilty entry (in a patch file: of its line there), else of the machine's manifest.
 	Pos fleet.Position
-	// Talos is Talos's own text, whole. It names fields, and values of the render, which in a check are stand-ins; a
-	// render with real secrets must not print it (see Redacted).
+	// Talos is Talos's own text, whole. It names fields, and values of the render, which in a check are stand-ins. With
+	// real secrets it is given only where a check meets the same text, else it is withheld; so it may be printed.
 	Talos string
 	// Hint says what to do, where Ichor knows.
 	Hint string
