@@ -57,7 +57,7 @@ func TestKilledWhileFetching(t *testing.T) {
 		return c
 	}
 	push()
-	for round := range 12 {
+	for round := range 6 {
 		push()
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), "ICHOR_TEST_VICTIM_DIR="+dir, "ICHOR_TEST_VICTIM_URL="+s.URL)
@@ -92,7 +92,7 @@ func TestKilledWhileFetching(t *testing.T) {
 			t.Errorf("left behind: %v", left)
 		}
 	}
-	if n, err := m.StoreBytes(); err != nil || n > 8_000_000 { // 27 commits of 200 KB
+	if n, err := m.StoreBytes(); err != nil || n > 5_000_000 { // 15 commits of 200 KB
 		t.Errorf("%d bytes %v", n, err)
 	}
 }
