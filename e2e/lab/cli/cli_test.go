@@ -173,3 +173,31 @@ func TestLongStatePath(t *testing.T) {
 		t.Fatalf("after the end: %v", err)
 	}
 }
+
+// TestNamesStay: a node keeps its name when a second cluster comes with a machine of the same name.
+func TestNamesStay(t *testing.T) {
+	dir := t.TempDir()
+	start := func(clusters ...string) []NodeInfo {
+		t.Helper()
+		fl, _ := fleetOf(t, clusters...)
+		ms, err := machines(fl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes, err := NewNodes(t.Context(), NodesOptions{Dir: dir, Log: slog.New(slog.DiscardHandler), OnEvent: func(string, map[string]any) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nodes.Close()
+		if err := nodes.Start(t.Context(), ms, nil); err != nil {
+			t.Fatal(err)
+		}
+		return nodes.List()
+	}
+	if got := start("a"); len(got) != 1 || got[0].Name != "cp1" {
+		t.Fatalf("first: %+v", got)
+	}
+	if got := start("a", "b"); len(got) != 2 || got[0].Name != "b.cp1" || got[1].Name != "cp1" || got[1].Cluster != "a" {
+		t.Fatalf("second: %+v", got)
+	}
+}

@@ -60,7 +60,15 @@ func NewNodes(ctx context.Context, o NodesOptions) (Nodes, error) {
 // Start implements Nodes.
 func (n *labNodes) Start(ctx context.Context, machines []Machine, conf *Configured) error {
 	var fresh []Machine
+	at := map[netip.Addr]string{}
+	for _, x := range n.lab.Nodes() {
+		at[x.Spec().Address] = x.Name()
+	}
 	for _, m := range machines {
+		// a name that another cluster's machine takes too does not rename the node that is there
+		if name := at[m.Address]; name == m.Name || name == m.Cluster+"."+m.Name {
+			m.Node = name
+		}
 		n.info[m.Node] = m
 		switch x := n.lab.Node(m.Node); {
 		case x == nil:

@@ -424,3 +424,34 @@ func TestLimitsAreReal(t *testing.T) {
 		t.Fatalf("statuses: %v", f.Statuses(sha))
 	}
 }
+
+func TestEmptyRepositoryAndUnknownRefs(t *testing.T) {
+	f := open(t, t.TempDir())
+	gh, _ := client(t, f, token)
+	want := func(what string, status int, err error) {
+		t.Helper()
+		if e, ok := errors.AsType[*github.ErrorResponse](err); !ok || e.Response.StatusCode != status {
+			t.Errorf("%s: got %v, want %d", what, err, status)
+		}
+	}
+	_, _, err := gh.Repositories.GetCommitSHA1(t.Context(), "acme", "fleet", "heads/main", "")
+	want("commit of an empty repository", 409, err)
+	push(t, f, "main", map[string]string{"a": "1"})
+	_, _, err = gh.Repositories.GetCommitSHA1(t.Context(), "acme", "fleet", "heads/none", "")
+	want("unknown branch", 422, err)
+	_, _, err = gh.Repositories.GetCombinedStatus(t.Context(), "acme", "fleet", "none", nil)
+	want("status of an unknown branch", 404, err)
+	// go-github has no typed error there
+	if _, resp, err := gh.Repositories.GetBranch(t.Context(), "acme", "fleet", "none", 0); err == nil || resp.StatusCode != 404 {
+		t.Errorf("unknown branch: %v", err)
+	}
+	_, _, err = gh.PullRequests.Get(t.Context(), "acme", "fleet", 1)
+	want("unknown pull request", 404, err)
+	_, _, err = gh.Repositories.Get(t.Context(), "acme", "other")
+	want("unknown repository", 404, err)
+	for _, ref := range []string{"-x", "main~1", "main^{tree}", "@", "a b"} {
+		if got := f.Commit(ref); got != "" {
+			t.Errorf("ref %q gave %s", ref, got)
+		}
+	}
+}

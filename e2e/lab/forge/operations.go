@@ -105,6 +105,9 @@ func (c *call) commit() (string, error) {
 func getCommit(c *call, _ http.Header) (int, any, error) {
 	sha, err := c.commit()
 	if err != nil {
+		if refs, refsErr := c.f.refs(c.r.Context(), c.repo, "refs/heads"); refsErr == nil && len(refs) == 0 {
+			return 0, nil, &Error{Status: http.StatusConflict, Message: "Git Repository is empty."}
+		}
 		return 0, nil, err
 	}
 	if strings.Contains(c.r.Header.Get("Accept"), ".sha") {
