@@ -60,7 +60,7 @@ func expand(ts *testscript.TestScript, _ bool, args []string) {
 func ready(ts *testscript.TestScript, _ bool, _ []string) {
 	c := cli.NewClient(ts.Getenv("ICHOR_LAB_STATE"))
 	var err error
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if _, err = c.Info(context.Background()); err == nil {
 			return
 		}
@@ -71,7 +71,7 @@ func ready(ts *testscript.TestScript, _ bool, _ []string) {
 // eventually PATTERN COMMAND...: runs a command until its output matches.
 func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	re := regexp.MustCompile("(?m)" + args[0])
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if err := ts.Exec(args[1], args[2:]...); err == nil && re.MatchString(ts.ReadFile("stdout")) {
 			return
 		}
