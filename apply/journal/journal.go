@@ -409,7 +409,8 @@ func (j *Journal) settle(ctx context.Context, now time.Time, next *state.Invento
 	if !errors.Is(cause, ErrMoved) {
 		return false, fmt.Errorf("write the inventory: %w", cause)
 	}
-	if errors.Is(rerr, ErrAbsent) && j.rev == "" || errors.Is(rerr, ErrNoFile) && j.inv == nil {
+	if (errors.Is(rerr, ErrAbsent) || errors.Is(rerr, ErrNoFile)) && j.there.MAC == "" {
+		// There was no good inventory and still is none: reports made the branch, or someone cleared it.
 		j.rev = rev
 		return true, nil
 	}

@@ -55,7 +55,7 @@ type rig struct {
 	spec     *observe.Cluster
 	desired  *plan.Desired
 	observer *observe.Observer
-	branch   *branch
+	branch   *memoryBranch
 	journal  *journal.Journal
 	actor    *act.Actor
 	dir      string
@@ -82,15 +82,15 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// branch is a status branch in memory.
-type branch struct {
+// memoryBranch is a status branch in memory.
+type memoryBranch struct {
 	mu   sync.Mutex
 	data []byte
 	tip  int
 	down atomic.Bool
 }
 
-func (b *branch) Read(context.Context) ([]byte, string, error) {
+func (b *memoryBranch) Read(context.Context) ([]byte, string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -102,7 +102,7 @@ func (b *branch) Read(context.Context) ([]byte, string, error) {
 	return bytes.Clone(b.data), fmt.Sprint(b.tip), nil
 }
 
-func (b *branch) Write(_ context.Context, data []byte, prev string) (string, error) {
+func (b *memoryBranch) Write(_ context.Context, data []byte, prev string) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.down.Load() {
@@ -124,7 +124,7 @@ func newRig(t *testing.T) *rig {
 	l, err := lab.New(ctx, lab.Options{StateDir: t.TempDir()})
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	r := &rig{T: t, ctx: ctx, lab: l, net: nextNet.Add(1), bundle: b, branch: &branch{}, dir: t.TempDir(), log: &syncBuffer{}, said: &syncBuffer{}}
+	r := &rig{T: t, ctx: ctx, lab: l, net: nextNet.Add(1), bundle: b, branch: &memoryBranch{}, dir: t.TempDir(), log: &syncBuffer{}, said: &syncBuffer{}}
 	r.spec = &observe.Cluster{Name: "lab", Bundle: b, Interval: 2 * time.Minute, Grace: time.Minute, Retry: 10 * time.Second, MaxIndexLag: 100, FingerprintKey: []byte("k")}
 	r.desired = &plan.Desired{Name: "lab", Commit: "c1"}
 	r.observer = observe.New(observe.Options{Timeout: 3 * time.Second})
