@@ -11,7 +11,13 @@ import (
 	"golang.org/x/net/idna"
 )
 
-var errNoHost = errors.New("spec.s3.endpoint names no host")
+var (
+	errNoHost = errors.New("spec.s3.endpoint names no host")
+	errLong   = fmt.Errorf("spec.s3.endpoint is longer than %d bytes", maxEndpoint)
+)
+
+// maxEndpoint in bytes: a host has at most 253, and mapping a long one costs the square of its length.
+const maxEndpoint = 2048
 
 // storeHost takes the host out of an endpoint as the S3 client does (a URL, else host[:port] with https put in front),
 // in the form in which it is dialled: lower case, IDN and full-width forms mapped as Go's HTTP client maps them, no
@@ -20,6 +26,9 @@ func storeHost(endpoint string) (string, error) {
 	s := strings.TrimSpace(endpoint)
 	if s == "" {
 		return "", errNoHost
+	}
+	if len(s) > maxEndpoint {
+		return "", errLong
 	}
 	if i := strings.Index(s, "://"); i < 0 || strings.ContainsAny(s[:i], "/?#") {
 		s = "https://" + bareIPv6(strings.TrimPrefix(s, "//"))

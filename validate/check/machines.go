@@ -73,9 +73,9 @@ func (s *session) clusterMachines(cl *fleet.Cluster, results []render.Result) er
 	olds := make([]*fleet.Machine, len(results))
 	var names []string
 	if was != nil {
-		same := sameInputs(was, cl)
+		same, before := sameInputs(was, cl), rules.NewPredecessors(was, cl)
 		for i, r := range results {
-			olds[i] = rules.Predecessor(was, cl, r.Machine)
+			olds[i] = before.Of(r.Machine)
 			if olds[i] != nil && !(same && sameMachine(olds[i], r.Machine)) {
 				names = append(names, olds[i].Name)
 			}

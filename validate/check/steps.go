@@ -77,13 +77,16 @@ func (s *session) stepMachines(cl *fleet.Cluster) []plan.StepMachine {
 			refused[p.Machine] = p.Message
 		}
 	}
+	live := map[string]bool{}
+	for _, m := range cl.Machines {
+		live[m.Name] = live[m.Name] || approved(m)
+	}
 	var out []plan.StepMachine
 	for _, m := range s.report.Machines {
 		if m.Cluster != cl.Name {
 			continue
 		}
-		now := cl.Machine(m.Name)
-		if m.Change != ChangeRemove && (now == nil || !approved(now)) {
+		if m.Change != ChangeRemove && !live[m.Name] {
 			continue
 		}
 		st := plan.StepMachine{

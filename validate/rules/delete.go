@@ -198,8 +198,9 @@ func memberCount(c *Context, old, now *fleet.Cluster) int {
 			}
 		}
 	}
+	before := NewPredecessors(old, now)
 	for _, m := range approvedControlPlanes(now) {
-		if was := Predecessor(old, now, m); was == nil || !isApproved(was) || !isControlPlane(was) {
+		if was := before.Of(m); was == nil || !isApproved(was) || !isControlPlane(was) {
 			n++
 		}
 	}

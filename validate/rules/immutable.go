@@ -121,7 +121,7 @@ func successor(c *Context, old *fleet.Machine) *fleet.Machine {
 	if cl == nil {
 		return nil
 	}
-	if m := cl.Machine(old.Name); m != nil {
+	if m := c.machine(cl, old.Name); m != nil {
 		return m
 	}
 	return sameUUID(c, cl, old)
@@ -138,7 +138,7 @@ func sameUUID(c *Context, cl *fleet.Cluster, old *fleet.Machine) *fleet.Machine 
 		if canonicalUUID(m.Manifest.Spec.UUID) != uuid {
 			continue
 		}
-		if was == nil || was.Machine(m.Name) == nil {
+		if was == nil || c.machine(was, m.Name) == nil {
 			return m
 		}
 	}
@@ -156,8 +156,8 @@ func movedTo(c *Context, old *fleet.Machine) *fleet.Machine {
 			return m
 		}
 		was := c.Base.Cluster(cl.Name)
-		m := cl.Machine(old.Name)
-		if m == nil || (was != nil && was.Machine(m.Name) != nil) {
+		m := c.machine(cl, old.Name)
+		if m == nil || (was != nil && c.machine(was, m.Name) != nil) {
 			continue
 		}
 		if canonicalEndpoint(m.Manifest.Spec.Endpoint) == canonicalEndpoint(old.Manifest.Spec.Endpoint) {

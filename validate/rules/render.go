@@ -102,7 +102,7 @@ func baseFailures(c *Context, cl *fleet.Cluster, results []render.Result) map[st
 	}
 	var names []string
 	for _, r := range results {
-		if (r.Err != nil || len(r.Warnings) > 0) && was.Machine(r.Machine.Name) != nil {
+		if (r.Err != nil || len(r.Warnings) > 0) && c.machine(was, r.Machine.Name) != nil {
 			names = append(names, r.Machine.Name)
 		}
 	}

@@ -45,7 +45,7 @@ func All() []Rule {
 	}
 }
 
-// Context is what a rule may look at.
+// Context is what a rule may look at. Rules run one after the other on it.
 type Context struct {
 	// Ctx bounds the check.
 	Ctx context.Context
@@ -58,6 +58,9 @@ type Context struct {
 	Resolve func(ctx context.Context, host string) ([]string, error)
 	// Removed tells whether a machine is known to have left its cluster already; nil where nobody knows.
 	Removed func(cluster, machine string) bool
+
+	// index has the machines of clusters that were asked for by name.
+	index map[*fleet.Cluster]map[string]*fleet.Machine
 }
 
 // Run runs one rule and puts its problems in order.

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,9 @@ func sealedLeaves(data []byte) ([]string, error) {
 	return out, nil
 }
 
+// maxLeafPath is how long a path may grow, in bytes, before its digest stands for it.
+const maxLeafPath = 1024
+
 // maxWalk bounds the depth of a walk; an alias that refers to itself would never end.
 const maxWalk = 100
 
@@ -46,6 +50,10 @@ func WalkLeaves(doc *yaml.Node, f func(path string, n *yaml.Node)) { walkLeaves(
 func walkLeaves(n *yaml.Node, path string, depth int, f func(path string, n *yaml.Node)) {
 	if depth > maxWalk {
 		return
+	}
+	if len(path) > maxLeafPath {
+		// Still one of its kind, and cheap to copy to everything below.
+		path = fmt.Sprintf("%x", sha256.Sum256([]byte(path)))
 	}
 	switch n.Kind {
 	case yaml.DocumentNode:

@@ -101,10 +101,11 @@ func placeholder(v string) bool {
 	return strings.Trim(v, v[:1]) == "" && strings.ContainsAny(v[:1], "*xX-._")
 }
 
-// lineIndex finds line numbers without counting from the start each time; offsets must not go down.
+// lineIndex finds line numbers without counting from the start each time; it is cheap as long as offsets go up.
 type lineIndex struct {
-	data       []byte
-	at, number int
+	data []byte
+	// at is the last offset, number its line, start where that line begins.
+	at, number, start int
 }
 
 func newLineIndex(data []byte) *lineIndex { return &lineIndex{data: data, number: 1} }
@@ -112,9 +113,13 @@ func newLineIndex(data []byte) *lineIndex { return &lineIndex{data: data, number
 // place gives line and column (bytes, from 1) of an offset.
 func (l *lineIndex) place(offset int) (line, column int) {
 	if offset < l.at {
-		l.at, l.number = 0, 1
+		l.at, l.number, l.start = 0, 1, 0
 	}
-	l.number += bytes.Count(l.data[l.at:offset], []byte{'\n'})
+	passed := l.data[l.at:offset]
+	if n := bytes.Count(passed, []byte{'\n'}); n > 0 {
+		l.number += n
+		l.start = l.at + bytes.LastIndexByte(passed, '\n') + 1
+	}
 	l.at = offset
-	return l.number, offset - bytes.LastIndexByte(l.data[:offset], '\n')
+	return l.number, offset - l.start + 1
 }

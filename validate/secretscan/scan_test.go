@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Values of the shape of real secrets; none of them opens anything.
@@ -140,6 +141,33 @@ func TestMachineManifestsAreNotParsed(t *testing.T) {
 		"  role: worker\n  approvalState: approved\n  endpoint: 10.0.0.1\n  hostname: w\n"
 	if mayHoldFields([]byte(file)) {
 		t.Error("a machine manifest is parsed for secrets: the quick look is too wide")
+	}
+}
+
+// TestHostileFiles: files of the largest size that begin a secret everywhere, or repeat themselves by aliases, take no
+// longer than the deadline of the test allows; each took minutes when the cost was the square of the size.
+func TestHostileFiles(t *testing.T) {
+	const size = 1 << 20
+	fill := func(s string) []byte { return []byte(strings.Repeat(s, size/len(s))) }
+	secretOfSize := "kind: Secret\ndata:\n  a: " + strings.Repeat("QUFB", size/8) + "\n"
+	for name, data := range map[string][]byte{
+		"base64 begins everywhere": fill("LS0tLS1CRUdJTi"),
+		"PEM begins everywhere":    fill("-----BEGIN RSA PRIVATE KEY-----"),
+		"age begins everywhere":    fill("AGE-SECRET-KEY-1"),
+		"one line of tokens":       fill(`token: qwerty.0123456789abcdef `),
+		"long key over many":       []byte("? " + strings.Repeat("k", size/2) + "\n: [" + strings.Repeat("{token: a},", size/32) + "]\n"),
+		"aliases of a Secret":      []byte("a: &s\n  " + strings.ReplaceAll(secretOfSize, "\n", "\n  ") + "\nb: [" + strings.Repeat("*s,", size/8) + "]\n"),
+		"aliases of aliases":       []byte("token: x\na: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n"),
+		"colons":                   fill(":"),
+		"brackets":                 fill("token: ["),
+	} {
+		done := make(chan struct{})
+		go func() { File(data, false); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: not done after 20 s", name)
+		}
 	}
 }
 

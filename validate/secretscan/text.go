@@ -26,34 +26,43 @@ func scanText(data []byte) []Finding {
 		line, column := lines.place(offset)
 		out = append(out, Finding{What: what, Line: line, Column: column, Digest: digestOf(value), Value: secret.FromString(value)})
 	}
-	each(data, pemBegin, func(offset int) {
-		if what, value, ok := pemAt(data[offset:]); ok {
+	each(data, pemBegin, func(offset int) int {
+		what, value, ok := pemAt(data[offset:])
+		if ok {
 			add(what, value, offset)
 		}
+		return len(value)
 	})
-	each(data, pemBase64, func(offset int) {
-		run := base64Run(data[offset:])
+	each(data, pemBase64, func(offset int) int {
+		run, length := base64Run(data[offset:])
 		if keyInBase64(string(run)) {
 			add("a private key (base64 of PEM)", string(run), offset)
 		}
+		return length
 	})
-	each(data, ageBegin, func(offset int) {
-		if m := ageKey.Find(data[offset:]); m != nil {
+	each(data, ageBegin, func(offset int) int {
+		m := ageKey.Find(data[offset:min(len(data), offset+maxSecret)])
+		if m != nil {
 			add("an age identity", string(m), offset)
 		}
+		return len(m)
 	})
 	return out
 }
 
-// each calls f with the offset of every occurrence.
-func each(data, what []byte, f func(offset int)) {
-	for at := 0; ; {
+// maxSecret bounds how far a secret that begins somewhere is followed, in bytes, so that a file which begins one
+// everywhere costs no more than others. The longest RSA keys have a tenth of it.
+const maxSecret = 64 << 10
+
+// each calls f with the offset of every occurrence; f gives how many bytes it has dealt with.
+func each(data, what []byte, f func(offset int) int) {
+	for at := 0; at < len(data); {
 		i := bytes.Index(data[at:], what)
 		if i < 0 {
 			return
 		}
-		f(at + i)
-		at += i + len(what)
+		at += i
+		at += max(len(what), f(at))
 	}
 }
 
@@ -62,6 +71,7 @@ const minPEMBody = 40
 
 // pemAt reads a private key in PEM that begins here, also one whose lines are joined by \n escapes.
 func pemAt(data []byte) (what, value string, ok bool) {
+	data = data[:min(len(data), maxSecret)]
 	m := pemKey.FindSubmatch(data)
 	if m == nil {
 		return "", "", false
@@ -92,8 +102,9 @@ func isBase64(b byte) bool {
 	return b >= 'A' && b <= 'Z' || b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '+' || b == '/' || b == '='
 }
 
-// base64Run is the base64 that begins here; a run that is wrapped goes on in the next line.
-func base64Run(data []byte) []byte {
+// base64Run is the base64 that begins here, and how many bytes it takes; a run that is wrapped goes on in the next line.
+func base64Run(data []byte) (run []byte, length int) {
+	data = data[:min(len(data), maxSecret)]
 	var out []byte
 	for i := 0; i < len(data); i++ {
 		switch b := data[i]; {
@@ -104,14 +115,14 @@ func base64Run(data []byte) []byte {
 			rest := bytes.TrimLeft(data[i:], " \t\r\n")
 			word := rest[:wordLen(rest)]
 			if len(word) < 16 || (len(rest) > len(word) && rest[len(word)] == ':') || bytes.HasSuffix(out, []byte("=")) {
-				return out
+				return out, i
 			}
 			i = len(data) - len(rest) - 1
 		default:
-			return out
+			return out, i
 		}
 	}
-	return out
+	return out, len(data)
 }
 
 func wordLen(data []byte) int {

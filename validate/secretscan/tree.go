@@ -26,7 +26,7 @@ const maxTreeNodes = 200_000
 // scanTree finds secret fields in a file that is YAML or JSON. What does not parse gives nothing: scanLines and
 // scanText see it too.
 func scanTree(data []byte, talos bool) []Finding {
-	w := &treeWalk{seen: map[[2]int]bool{}}
+	w := &treeWalk{seen: map[[2]int]bool{}, values: map[*yaml.Node]bool{}, secrets: map[*yaml.Node]bool{}}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var doc yaml.Node
@@ -72,6 +72,10 @@ type treeWalk struct {
 	nodes int
 	// seen holds line and column of what was found: an alias may lead to the same value again.
 	seen map[[2]int]bool
+	// values are scalars that were judged as the value of a secret field.
+	values map[*yaml.Node]bool
+	// secrets are Kubernetes Secrets that were looked into: an alias may lead there again.
+	secrets map[*yaml.Node]bool
 }
 
 // node walks one node. keys are the lower-case keys that lead to it, path the same for people.
@@ -91,7 +95,7 @@ func (w *treeWalk) node(n *yaml.Node, keys []string, path string, talos bool, de
 		w.mapping(n, keys, path, talos, depth)
 	case yaml.SequenceNode:
 		for i, c := range n.Content {
-			w.node(c, keys, path+"["+strconv.Itoa(i)+"]", talos, depth+1)
+			w.node(c, keys, clip(path, maxPath)+"["+strconv.Itoa(i)+"]", talos, depth+1)
 		}
 	case yaml.ScalarNode:
 		w.scalar(n, n, keys, path, talos)
@@ -114,8 +118,8 @@ func (w *treeWalk) mapping(n *yaml.Node, keys []string, path string, talos bool,
 		if path == "" && key == sopsKey {
 			continue
 		}
-		next := append(slices.Clip(keys), strings.ToLower(key))
-		w.node(n.Content[i+1], next, fleet.JoinPath(path, key), talos, depth+1)
+		next := append(slices.Clip(keys), lowerKey(key))
+		w.node(n.Content[i+1], next, joinPath(path, key), talos, depth+1)
 	}
 }
 
@@ -129,22 +133,27 @@ func (w *treeWalk) jsonPatch(n *yaml.Node, path string, depth int) {
 	for _, k := range strings.Split(pointer[1:], "/") {
 		if _, err := strconv.Atoi(k); err != nil && k != "-" {
 			k = strings.NewReplacer("~1", "/", "~0", "~").Replace(k)
-			keys = append(keys, strings.ToLower(k))
+			keys = append(keys, lowerKey(k))
 		}
 	}
-	w.node(value, keys, fleet.JoinPath(path, "value"), true, depth+1)
+	w.node(value, keys, joinPath(path, "value"), true, depth+1)
 }
 
 // scalar judges one value; at is where it is used.
 func (w *treeWalk) scalar(n, at *yaml.Node, keys []string, path string, talos bool) {
-	if placeholder(n.Value) {
+	if w.values[n] {
 		return
 	}
 	if f, ok := secretFieldAt(keys, n.Value, talos); ok {
-		w.add(f.what, n.Value, at, path)
+		// An alias may lead to the same value over and over, and it may be long.
+		w.values[n] = true
+		if !placeholder(n.Value) {
+			w.add(f.what, n.Value, at, path)
+		}
 		return
 	}
-	if strings.Contains(n.Value, "jointoken=") {
+	if len(keys) > 0 && keys[len(keys)-1] == "apiurl" && strings.Contains(n.Value, "jointoken=") {
+		w.values[n] = true
 		u, err := url.Parse(n.Value)
 		if err == nil && !placeholder(u.Query().Get("jointoken")) {
 			w.add("a SideroLink token", n.Value, at, path)
@@ -155,6 +164,10 @@ func (w *treeWalk) scalar(n, at *yaml.Node, keys []string, path string, talos bo
 // kubernetesSecret looks into the base64 of a Secret's data.
 func (w *treeWalk) kubernetesSecret(n *yaml.Node, path string) {
 	data := child(n, "data")
+	if w.secrets[n] {
+		return
+	}
+	w.secrets[n] = true
 	if data == nil || data.Kind != yaml.MappingNode {
 		return
 	}
@@ -163,7 +176,7 @@ func (w *treeWalk) kubernetesSecret(n *yaml.Node, path string) {
 		if v.Kind != yaml.ScalarNode || placeholder(v.Value) {
 			continue
 		}
-		field := fleet.JoinPath(fleet.JoinPath(path, "data"), data.Content[i].Value)
+		field := joinPath(joinPath(path, "data"), data.Content[i].Value)
 		if keyInBase64(v.Value) {
 			w.add("a private key in the base64 of a Kubernetes Secret", v.Value, v, field)
 			continue
@@ -184,4 +197,31 @@ func (w *treeWalk) add(what, value string, at *yaml.Node, path string) {
 	w.found = append(w.found, Finding{
 		What: what, Path: path, Line: at.Line, Column: at.Column, Digest: digestOf(value), Value: secret.FromString(value),
 	})
+}
+
+// Lengths of what is carried along a walk, in bytes: no field that matters has a longer name, and copying a long one to
+// every value below it would cost the square of the file.
+const (
+	maxKey  = 64
+	maxPath = 512
+)
+
+// lowerKey is a key in lower case; one that is too long to matter is none.
+func lowerKey(key string) string {
+	if len(key) > maxKey {
+		return ""
+	}
+	return strings.ToLower(key)
+}
+
+// joinPath adds a key to the path that people see.
+func joinPath(path, key string) string {
+	return fleet.JoinPath(clip(path, maxPath), clip(key, 4*maxKey))
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
 }
