@@ -156,3 +156,23 @@ func Wait(ctx context.Context, cond func() bool) error {
 	}
 	return nil
 }
+
+// StatusFile reads a file of the status branch as anybody would: by cloning it.
+func (l *Lab) StatusFile(ctx context.Context, path string) (string, error) {
+	token, err := os.ReadFile(l.Value("ICHOR_TOKEN_FILE"))
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "ichor-status-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	url := strings.Replace(l.Value("ICHOR_REPO"), "://", "://x-access-token:"+strings.TrimSpace(string(token))+"@", 1)
+	out, code, err := Run(ctx, "git", []string{"GIT_TERMINAL_PROMPT=0"}, "clone", "-q", "--depth", "1", "-b", "ichor/status", url, dir)
+	if err != nil || code != 0 {
+		return "", fmt.Errorf("clone the status branch: %s %w", strings.ReplaceAll(out, strings.TrimSpace(string(token)), "…"), err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, path))
+	return string(data), err
+}
