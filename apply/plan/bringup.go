@@ -7,7 +7,7 @@ func runBringUp(w *world) {
 	if w.in.Inventory == nil {
 		return
 	}
-	for _, m := range append(append([]*machine(nil), w.cps...), w.workers...) {
+	for _, m := range w.byRank() {
 		if !m.taken && m.mode() == ModeMaintenance && len(m.intents) == 0 {
 			w.install(m)
 		}
@@ -45,7 +45,12 @@ func (w *world) bootstrap() {
 		return
 	}
 	a := wish{kind: DoBootstrap, m: m, destructive: true}
-	if w.refused(a) != nil {
+	if r := w.refused(a); r != nil {
+		for _, o := range w.cps {
+			if o.answersConfigured() && o.etcdEmpty() {
+				o.say(r.reason, r.message)
+			}
+		}
 		return
 	}
 	e := w.expect(a)

@@ -94,7 +94,7 @@ func (w *world) readyCondition(m *machine) state.Condition {
 	case m.ident.mismatch():
 		return w.condition(state.CondReady, state.False, state.ReasonEndpointIdentityMismatch, m.ident.why)
 	case m.failed():
-		return w.condition(state.CondReady, state.False, state.ReasonFailed, m.inv.Failure)
+		return w.condition(state.CondReady, state.False, state.ReasonFailed, m.failure())
 	case m.well():
 		return w.condition(state.CondReady, state.True, state.ReasonReady, "it is reachable, itself and ready")
 	case !m.ident.proved():
@@ -105,6 +105,9 @@ func (w *world) readyCondition(m *machine) state.Condition {
 
 // clusterHold is the first reason for which nothing of the cluster is written.
 func (w *world) clusterHold() (Hold, bool) {
+	if w.in.Inventory == nil && !w.in.Desired.Suspend {
+		return Hold{Reason: state.ReasonInventoryUnknown, Message: inventoryUnknown}, true
+	}
 	probe := wish{m: &machine{}, kind: DoConfigure}
 	for _, g := range clusterGates {
 		if g.name == w.off {
@@ -116,6 +119,8 @@ func (w *world) clusterHold() (Hold, bool) {
 	}
 	return Hold{}, false
 }
+
+const inventoryUnknown = "the inventory is not known, so neither identities nor what was applied: nothing is written"
 
 // conditions of the cluster.
 func (w *world) conditions() []state.Condition {

@@ -22,7 +22,7 @@ func runConfigure(w *world) {
 	}
 }
 
-// byRank: control planes before workers; of the control planes first one that was begun, then one that is down, then
+// byRank are the machines of the head in the order in which they are worked on: control planes before workers; of the control planes first one that was begun, then one that is down, then
 // the followers, the leader last; else by name.
 func (w *world) byRank() []*machine {
 	rank := func(m *machine) int {
@@ -38,7 +38,12 @@ func (w *world) byRank() []*machine {
 		}
 		return 2
 	}
-	out := w.approved()
+	var out []*machine
+	for _, m := range w.ms {
+		if m.want != nil {
+			out = append(out, m)
+		}
+	}
 	sort.SliceStable(out, func(i, j int) bool { return rank(out[i]) < rank(out[j]) })
 	return out
 }

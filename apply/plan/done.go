@@ -85,25 +85,31 @@ func (w *world) describe(m *machine) {
 	case m.facts == nil:
 		m.say(state.ReasonWaiting, "it was not looked at yet")
 	case m.failed():
-		m.say(state.ReasonFailed, m.inv.Failure)
+		m.say(state.ReasonFailed, m.failure())
 	case w.pendingReboot(m) != nil:
 		m.say(state.ReasonRebootPending, "a reboot is pending for "+w.pendingReboot(m)[0])
 	case w.converged(m):
 		m.say(state.ReasonConverged, "nothing to do: its configuration is in force")
 	case w.in.Inventory == nil:
-		m.say(state.ReasonInventoryUnknown, "the inventory is not known: nothing is written")
+		m.say(state.ReasonInventoryUnknown, inventoryUnknown)
 	case w.in.Desired.Observe && w.equal(m):
 		m.say(state.ReasonConverged, "observe mode: it does not differ from the head")
 	case w.in.Desired.Observe:
 		m.say(state.ReasonObserveMode, "observe mode: it differs or is not configured; nothing is written")
 	case !w.in.Inventory.Adopted && w.adoption.message != "":
 		m.say(state.ReasonAdoptionPending, w.adoption.message)
+	case m.did != "":
+		m.say(state.ReasonProgressing, m.did)
 	case !m.ident.proved():
 		m.say(state.ReasonWaiting, m.ident.why)
 	case !w.in.Desired.CheckPassed:
 		m.say(state.ReasonCheckFailed, "the check of the head did not pass for this cluster: the last good commit stays in force")
+	case !w.compared(m):
+		m.say(state.ReasonWaiting, "its configuration was not compared with the head yet")
+	case !w.equal(m):
+		m.say(state.ReasonWaiting, "its configuration differs from the head: "+pathsText(m.facts.Config.Paths))
 	default:
-		m.say(state.ReasonWaiting, "its configuration is on it and is not recorded yet")
+		m.say(state.ReasonWaiting, "its configuration is on it, and it is waited for: "+firstText(m.notWell(), "it is not recorded yet"))
 	}
 }
 
@@ -139,13 +145,13 @@ func (w *world) progressState(d Decision, p Progress, differ int) (string, strin
 	count := fmt.Sprintf("%d of %d machines converged", p.Converged, p.Total)
 	for _, m := range w.approved() {
 		if m.failed() {
-			return ProgressFailed, m.name + " failed: " + m.inv.Failure
+			return ProgressFailed, m.name + " failed: " + m.failure()
 		}
 	}
 	if w.in.Desired.Observe && !w.in.Desired.Suspend {
 		return ProgressDone, fmt.Sprintf("observe mode: %d of %d machines differ", differ, p.Total)
 	}
-	if h, ok := w.clusterHold(); ok {
+	if h, ok := w.clusterHold(); ok && len(w.actions) == 0 {
 		return ProgressHeld, h.Reason + ": " + h.Message
 	}
 	if p.Converged == p.Total && !w.anyHeld() {

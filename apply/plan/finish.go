@@ -251,6 +251,9 @@ func (w *world) prove(m *machine) {
 	if m.recorded() && !m.failed() || !w.equal(m) || len(w.pendingReboot(m)) > 0 || m.want.CheckedDigest != m.digest() || len(m.intents) > 0 {
 		return
 	}
+	if m.controlPlane() && m.etcdEmpty() && !w.bootstrapped() {
+		return // it waits for the bootstrap
+	}
 	if !m.well() {
 		m.say(state.ReasonProgressing, "its configuration is on it, but it is not well: "+m.notWell())
 		w.look(m, "its configuration is on it and has to prove itself")
@@ -258,7 +261,7 @@ func (w *world) prove(m *machine) {
 	}
 	if left := w.in.Desired.Settle - m.wellFor(w.in.Now); left > 0 {
 		m.say(state.ReasonProgressing, "its configuration is on it and has to prove itself for the settle time")
-		w.again(left)
+		w.watchFor(m, left, "its configuration has to prove itself")
 		return
 	}
 	w.record(m, Action{Kind: RecordInForce, Digest: m.digest(), Reason: "its configuration is in force"})
@@ -287,7 +290,7 @@ func (w *world) proveTry(m *machine) {
 		w.again(w.tryLeft(m))
 		return
 	case m.failed():
-		m.say(state.ReasonFailed, m.inv.Failure)
+		m.say(state.ReasonFailed, m.failure())
 		return
 	case !m.well():
 		m.say(state.ReasonProgressing, "it runs the configuration on trial, but is not well: "+m.notWell())
@@ -297,7 +300,7 @@ func (w *world) proveTry(m *machine) {
 	}
 	if left := w.in.Desired.Settle - m.wellFor(w.in.Now); left > 0 {
 		m.say(state.ReasonProgressing, "it runs the configuration on trial and has to prove itself for the settle time")
-		w.again(left)
+		w.watchFor(m, left, "its configuration is on trial")
 		return
 	}
 	a := wish{kind: DoConfirm, m: m}

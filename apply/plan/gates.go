@@ -76,17 +76,12 @@ func (w *world) refused(a wish) *refusal {
 	return nil
 }
 
-// clusterGates hold a whole cluster.
+// clusterGates hold a whole cluster. They are asked with a known inventory only: without one no rule wishes for anything
+// (see runDone for what is said).
 var clusterGates = []gate{
 	{"suspend", func(w *world, _ wish) *refusal {
 		if w.in.Desired.Suspend {
 			return refuse(state.ReasonSuspended, "the cluster is suspended: no node of it is even read")
-		}
-		return nil
-	}},
-	{"inventory", func(w *world, _ wish) *refusal {
-		if w.in.Inventory == nil {
-			return refuse(state.ReasonInventoryUnknown, "the inventory is not known, so neither identities nor what was applied: nothing is written")
 		}
 		return nil
 	}},
@@ -155,8 +150,8 @@ func versionChange(in Input) string {
 // machineGates hold one machine.
 var machineGates = []gate{
 	{"approved", func(_ *world, a wish) *refusal {
-		if !a.m.approved() {
-			return refuse(state.ReasonPendingApproval, "it is not approved")
+		if reason, why := a.m.notApproved(); why != "" {
+			return refuse(reason, "%s", why)
 		}
 		return nil
 	}},
@@ -192,6 +187,12 @@ var machineGates = []gate{
 		}
 		return nil
 	}},
+	{"intent-open", func(_ *world, a wish) *refusal {
+		if len(a.m.intents) > 0 {
+			return refuse(state.ReasonProgressing, "the outcome of its %s is not seen yet", a.m.intents[0].Act)
+		}
+		return nil
+	}},
 	{"machine-adoption", func(w *world, a wish) *refusal {
 		if a.m.mode() == ModeConfigured && a.m.inv == nil && !w.adoption.free(a.m) {
 			return refuse(state.ReasonAdoptionPending, "it is configured, but the inventory does not know it, and it differs from the head; acknowledge %s", w.adoption.digest)
@@ -224,7 +225,7 @@ var machineGates = []gate{
 	}},
 	{"failed", func(_ *world, a wish) *refusal {
 		if a.changes && a.m.failed() {
-			return refuse(state.ReasonFailed, "%s", a.m.inv.Failure)
+			return refuse(state.ReasonFailed, "%s", a.m.failure())
 		}
 		return nil
 	}},

@@ -8,12 +8,6 @@ import (
 
 // bringUpGates guard installs and the bootstrap.
 var bringUpGates = []gate{
-	{"maintenance-only", func(_ *world, a wish) *refusal {
-		if a.kind == DoInstall && a.m.mode() != ModeMaintenance {
-			return refuse(state.ReasonWaiting, "it is not in maintenance mode")
-		}
-		return nil
-	}},
 	{"join-one-at-a-time", joinOneAtATime},
 	{"worker-needs-control-plane", workerNeedsControlPlane},
 	{"bootstrap-once", bootstrapOnce},

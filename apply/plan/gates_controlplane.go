@@ -26,7 +26,7 @@ func rolloutStopped(w *world, a wish) *refusal {
 	}
 	for _, m := range w.approved() {
 		if m != a.m && m.failed() {
-			return refuse(state.ReasonWaiting, "the rollout stopped at %s: %s", m.name, m.inv.Failure)
+			return refuse(state.ReasonWaiting, "the rollout stopped at %s: %s", m.name, m.failure())
 		}
 	}
 	return nil
@@ -133,12 +133,15 @@ func othersHealthy(w *world, a wish) *refusal {
 			if v.Is == Unknown {
 				r.look = []*machine{m}
 			}
+			r.again = w.in.Policy.UnreachableRetry
 			return r
 		}
 		leaders = append(leaders, m.facts.Etcd.Leader)
 	}
 	if len(leaders) > 0 && !quorum.OneLeader(leaders) {
-		return refuse(state.ReasonWaiting, "the control planes see different etcd leaders")
+		r := refuse(state.ReasonWaiting, "the control planes see different etcd leaders")
+		r.again = w.in.Policy.UnreachableRetry
+		return r
 	}
 	return nil
 }
@@ -214,10 +217,14 @@ func kubernetesReady(w *world, a wish) *refusal {
 			r.look = []*machine{m}
 			return r
 		case !*up:
-			return refuse(state.ReasonWaiting, "the API server of %s is not ready", m.name)
+			r := refuse(state.ReasonWaiting, "the API server of %s is not ready", m.name)
+			r.again = w.in.Policy.UnreachableRetry
+			return r
 		}
 		if v := Ready(*m.facts, m.role(), m.nodeReadySeen()); v.Is != Yes {
-			return refuse(state.ReasonWaiting, "control plane %s is not ready: %s", m.name, v.Why)
+			r := refuse(state.ReasonWaiting, "control plane %s is not ready: %s", m.name, v.Why)
+			r.again = w.in.Policy.UnreachableRetry
+			return r
 		}
 	}
 	return nil
@@ -252,7 +259,7 @@ func settled(w *world, a wish) *refusal {
 		}
 		if for_ := m.wellFor(w.in.Now); for_ < w.in.Desired.Settle || !m.well() {
 			r := refuse(state.ReasonWaiting, "control plane %s has not been well for the settle time yet", m.name)
-			r.again = w.in.Desired.Settle - for_
+			w.watchFor(m, w.in.Desired.Settle-for_, "it has to be well for the settle time")
 			return r
 		}
 	}

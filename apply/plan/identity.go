@@ -90,6 +90,9 @@ func (w *world) identifyConfigured(m *machine) identity {
 	if m.inv != nil {
 		pin = m.inv.Identity
 	}
+	if other := w.pinnedElsewhere(m, seen); other != "" {
+		return mismatch("the endpoint answers as machine %s (%s)", other, describe(seen))
+	}
 	if want := w.expectedUUID(m); want != "" {
 		if seen.UUID == "" {
 			return identity{why: "its UUID is not known"}
@@ -97,9 +100,6 @@ func (w *world) identifyConfigured(m *machine) identity {
 		if seen.UUID != want {
 			return mismatch("the endpoint answers as %s, expected is UUID %s%s", describe(seen), want, seemsNew)
 		}
-	}
-	if other := w.pinnedElsewhere(m, seen); other != "" {
-		return mismatch("the endpoint answers as machine %s (%s)", other, describe(seen))
 	}
 	if pin.NodeID == "" {
 		return w.identifyFirst(m, seen)

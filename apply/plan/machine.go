@@ -29,6 +29,8 @@ type machine struct {
 	reason, message string
 	// taken by an action of this decision.
 	taken bool
+	// did is the reason of the record that took it.
+	did string
 	// acting: the action is one on its node.
 	acting bool
 }
@@ -227,3 +229,8 @@ func minor(version string) int {
 
 // refusesWithoutReboot: nodes up to 1.13 refuse in NO_REBOOT mode what needs a reboot; later ones accept and wait.
 func (m *machine) refusesWithoutReboot() bool { return minor(m.facts.TalosVersion) <= 13 }
+
+// failure is why the wish could not be brought into force.
+func (m *machine) failure() string {
+	return firstText(m.inv.Failure, "its configuration could not be brought into force")
+}

@@ -142,6 +142,16 @@ func (w *world) look(m *machine, why string) {
 	}
 }
 
+// watchFor looks at a machine several times before d is over: being well for a time is more than being well at its ends.
+func (w *world) watchFor(m *machine, d time.Duration, why string) {
+	const looks = 5
+	every := max(w.in.Policy.Poll, w.in.Desired.Settle/looks)
+	w.again(min(d, every))
+	if m.facts != nil && w.in.Now.Sub(m.facts.At) >= every {
+		w.look(m, why)
+	}
+}
+
 // do gives a machine an action. It takes the machine, and the control plane's turn where it is one.
 func (w *world) do(m *machine, a Action) {
 	a.Machine = m.name
@@ -167,7 +177,7 @@ func (w *world) record(m *machine, a Action) {
 		a.Commit = w.in.Desired.Commit
 	}
 	w.actions = append(w.actions, a)
-	m.taken = true
+	m.taken, m.did = true, a.Reason
 	w.again(w.in.Policy.Poll)
 }
 

@@ -15,16 +15,29 @@ func runRemoval(w *world) {
 				continue
 			}
 			m.say(state.ReasonDeleteRefused, "it is gone from the head; removal is not supported yet, so it stays as it is")
-		case m.want != nil && m.want.Approval == rejectedState && m.known():
-			m.say(state.ReasonDeleteRefused, "it was approved and is rejected at the head: that is a removal, which is not supported yet, so it stays as it is")
-		case m.want != nil && m.want.Approval == rejectedState:
-			m.say(state.ReasonRejected, "it is rejected")
-		case m.want != nil && m.want.Approval != approvedState && m.known():
-			m.say(state.ReasonNotSupported, "it was approved and can't be pending again; it stays as it is")
-		case m.want != nil && m.want.Approval != approvedState:
-			m.say(state.ReasonPendingApproval, "it is not approved yet")
+		default:
+			if reason, why := m.notApproved(); why != "" {
+				m.say(reason, why)
+			}
 		}
 	}
+}
+
+// notApproved says why a machine of the head is not Ichor's to write, "" it is.
+func (m *machine) notApproved() (reason, why string) {
+	switch {
+	case m.want == nil:
+		return state.ReasonWaiting, "it is not of this commit"
+	case m.want.Approval == approvedState:
+		return "", ""
+	case m.want.Approval == rejectedState && m.known():
+		return state.ReasonDeleteRefused, "it was approved and is rejected at the head: that is a removal, which is not supported yet, so it stays as it is"
+	case m.want.Approval == rejectedState:
+		return state.ReasonRejected, "it is rejected"
+	case m.known():
+		return state.ReasonNotSupported, "it was approved and can't be pending again; it stays as it is"
+	}
+	return state.ReasonPendingApproval, "it is not approved yet"
 }
 
 // renamedTo names the machine of the head that has the UUID of one that is gone.
