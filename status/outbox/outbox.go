@@ -56,8 +56,8 @@ type Options struct {
 	CallTimeout time.Duration
 	// AuthPause between attempts while the credential is refused (default 5 min).
 	AuthPause time.Duration
-	// OrphanAfter is when a pending status of ours counts as left behind (default 20 min), looked for at the start and
-	// hourly.
+	// OrphanAfter is when a pending status of an earlier process that nobody has set again since the start counts as left
+	// behind (default 20 min after the start, then looked for hourly).
 	OrphanAfter time.Duration
 	// Orphan is told of such a status; true means that somebody takes care of it. Else it becomes an error.
 	Orphan func(sha string, s state.CommitStatus) bool
@@ -108,9 +108,11 @@ type Outbox struct {
 	seq     int64
 	// primed commits were read back, or have records of an earlier process.
 	primed map[string]bool
-	health Health
-	wake   chan struct{}
-	idle   chan struct{} // closed when nothing is queued
+	// inherited are pending statuses of an earlier process that nobody has set again.
+	inherited map[string]bool
+	health    Health
+	wake      chan struct{}
+	idle      chan struct{} // closed when nothing is queued
 
 	// Of Run alone.
 	pauseUntil time.Time
@@ -136,15 +138,18 @@ type Health struct {
 // New reads what an earlier process left in dir.
 func New(dir string, p Poster, o Options) (*Outbox, error) {
 	b := &Outbox{
-		o: o.withDefaults(), dir: dir, forge: p, records: map[string]*record{}, primed: map[string]bool{},
+		o: o.withDefaults(), dir: dir, forge: p, records: map[string]*record{}, primed: map[string]bool{}, inherited: map[string]bool{},
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
 	}
 	if err := b.load(time.Now()); err != nil {
 		return nil, fmt.Errorf("open outbox: %w", err)
 	}
-	for _, r := range b.records {
+	for k, r := range b.records {
 		b.seq = max(b.seq, r.Seq)
 		b.primed[r.SHA] = true
+		if s := r.last(); s != nil && s.State == state.StatePending && r.Dead == "" {
+			b.inherited[k] = true
+		}
 	}
 	b.checkIdle()
 	return b, nil
@@ -160,6 +165,7 @@ func (b *Outbox) Set(sha string, s state.CommitStatus, prio Priority) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k := key(sha, s.Context)
+	delete(b.inherited, k)
 	r := b.records[k]
 	if r == nil {
 		r = &record{SHA: sha, Context: s.Context}

@@ -421,24 +421,30 @@ func TestALostStateFolderMakesNoDoubles(t *testing.T) {
 	})
 }
 
+// Pending statuses of a process that was killed: those that are taken up again stay, the others end as errors.
 func TestPendingNeverStays(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		h := &hostile{}
 		x := start(t, dir, h)
-		x.set("s1", st(state.StatePending, "checking"))
-		x.set("s2", st(state.StatePending, "checking"))
-		x.set("s3", st(state.StateSuccess, "done"))
+		for _, sha := range []string{"left", "cared", "taken up"} {
+			x.set(sha, st(state.StatePending, "checking"))
+		}
+		x.set("done", st(state.StateSuccess, "done"))
 		x.flush(time.Minute)
 		x.stop()
-		time.Sleep(time.Hour)
 		var asked []string
 		x = start(t, dir, h, func(o *outbox.Options) {
-			o.Orphan = func(sha string, _ state.CommitStatus) bool { asked = append(asked, sha); return sha == "s2" }
+			o.Orphan = func(sha string, _ state.CommitStatus) bool { asked = append(asked, sha); return sha == "cared" }
 		})
-		synctest.Wait()
-		x.flush(time.Minute)
-		if len(asked) != 2 || len(h.posts) != 4 || h.posts[3] != "s1 ichor/check error did not finish; it was interrupted" {
+		x.set("taken up", st(state.StatePending, "checking"))
+		x.set("new", st(state.StatePending, "a long rollout"))
+		time.Sleep(10 * time.Minute)
+		if len(asked) != 0 {
+			t.Errorf("too early: %v", asked)
+		}
+		time.Sleep(24 * time.Hour)
+		if fmt.Sprint(asked) != "[left cared]" || len(h.posts) != 6 || h.posts[5] != "left ichor/check error did not finish; it was interrupted" {
 			t.Errorf("asked about %v; %s", asked, h.took())
 		}
 		x.stop()

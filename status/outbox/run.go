@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"strings"
 	"time"
 
@@ -12,13 +13,12 @@ import (
 
 // Run posts until ctx ends, and then returns nil: what is queued stays on disk.
 func (b *Outbox) Run(ctx context.Context) error {
-	janitor := time.NewTicker(time.Hour)
+	janitor := time.NewTimer(b.o.OrphanAfter)
 	defer janitor.Stop()
-	b.tidy()
 	for ctx.Err() == nil {
 		k, r, wait := b.pick(time.Now())
 		if r == nil || wait > 0 {
-			b.sleep(ctx, wait, janitor.C)
+			b.sleep(ctx, wait, janitor)
 			continue
 		}
 		b.deliver(ctx, k, r)
@@ -27,7 +27,7 @@ func (b *Outbox) Run(ctx context.Context) error {
 }
 
 // sleep waits for a new status, the time (0: none is set), the janitor's hour or the end.
-func (b *Outbox) sleep(ctx context.Context, wait time.Duration, janitor <-chan time.Time) {
+func (b *Outbox) sleep(ctx context.Context, wait time.Duration, janitor *time.Timer) {
 	var timer <-chan time.Time
 	if wait > 0 {
 		t := time.NewTimer(wait)
@@ -38,8 +38,9 @@ func (b *Outbox) sleep(ctx context.Context, wait time.Duration, janitor <-chan t
 	case <-ctx.Done():
 	case <-b.wake:
 	case <-timer:
-	case <-janitor:
+	case <-janitor.C:
 		b.tidy()
+		janitor.Reset(time.Hour)
 	}
 }
 
@@ -352,31 +353,28 @@ func faultOf(err error) (string, time.Time) {
 	return "transient", time.Time{}
 }
 
-// tidy forgets old records and finds pending statuses that an earlier process or a lost check left behind: a required
-// context that stays pending blocks the pull request for ever.
+// tidy forgets old records and ends pending statuses that an earlier process left behind and nobody has taken up: a
+// required context that stays pending blocks the pull request for ever.
 func (b *Outbox) tidy() {
-	now := time.Now()
-	type orphan struct {
-		sha  string
-		s    state.CommitStatus
-		prio Priority
-	}
-	var left []orphan
+	var left []record
 	b.mu.Lock()
-	b.prune(now)
-	for _, r := range b.records {
-		if s := r.last(); s != nil && s.State == state.StatePending && now.Sub(r.Changed) >= b.o.OrphanAfter && r.Dead == "" {
-			left = append(left, orphan{r.SHA, *s, r.Prio})
+	b.prune(time.Now())
+	for k := range b.inherited {
+		if r := b.records[k]; r != nil && r.last() != nil {
+			left = append(left, *r)
 		}
 	}
+	clear(b.inherited)
 	b.mu.Unlock()
-	for _, o := range left {
-		if b.o.Orphan != nil && b.o.Orphan(o.sha, o.s) {
+	sort.Slice(left, func(i, j int) bool { return left[i].Seq < left[j].Seq })
+	for _, r := range left {
+		s := *r.last()
+		if b.o.Orphan != nil && b.o.Orphan(r.SHA, s) {
 			continue
 		}
-		o.s.State, o.s.Description = state.StateError, "did not finish; it was interrupted"
-		if err := b.Set(o.sha, o.s, o.prio); err != nil {
-			b.o.Log.Error("end a pending status", "context", o.s.Context, "commit", o.sha, "error", err)
+		s.State, s.Description = state.StateError, "did not finish; it was interrupted"
+		if err := b.Set(r.SHA, s, r.Prio); err != nil {
+			b.o.Log.Error("end a pending status", "context", s.Context, "commit", r.SHA, "error", err)
 		}
 	}
 }

@@ -222,7 +222,16 @@ func TestAFastForwardMergeIsCheckedAsTheHead(t *testing.T) {
 	w.s.WorkGit("merge", "--quiet", "--ff-only", "topic")
 	w.s.Push("refs/heads/main")
 	w.pulls = nil
-	w.want("head:p<a")
+	w.done(w.want("head:p<a"))
+	// The same below the head: the pull request's answer is not the branch's.
+	w.open(2, "q")
+	w.done(w.want("pull:q<p"))
+	w.s.WorkGit("checkout", "--quiet", "main")
+	w.s.WorkGit("merge", "--quiet", "--ff-only", "topic")
+	w.commit("r")
+	w.s.Push("refs/heads/main")
+	w.pulls = nil
+	w.want("head:r<q history:q<p")
 }
 
 func TestOnePullRequestThatIsTooLargeHurtsNoOther(t *testing.T) {

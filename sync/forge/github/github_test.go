@@ -214,8 +214,12 @@ func TestRedirects(t *testing.T) {
 		t.Errorf("POST 307: %v", err)
 	}
 	renamed(http.StatusMovedPermanently)
-	if err := old.PostStatus(t.Context(), sha, green); !errors.Is(err, forge.ErrPermanent) || len(g.Posts()) != 1 {
+	g.Asked()
+	if err := old.PostStatus(t.Context(), sha, green); !errors.Is(err, forge.ErrPermanent) || !strings.Contains(err.Error(), "new name") {
 		t.Errorf("POST 301: %v", err)
+	}
+	if asked := g.Asked(); len(asked) != 1 || len(g.Posts()) != 1 {
+		t.Errorf("POST 301 went on as %v", asked)
 	}
 }
 
