@@ -108,6 +108,8 @@ func newRootCommand() *cobra.Command {
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		runCommand(),
+		doctorCommand(),
+		ackCommand(),
 		checkCommand(),
 		renderCommand(),
 		diffCommand(),
