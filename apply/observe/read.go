@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"ichor.maesh.dev/ichor/apply/plan"
 	"ichor.maesh.dev/ichor/apply/talos"
@@ -52,7 +53,7 @@ func (r *read) run(ctx context.Context) {
 	case plan.ModeConfigured:
 		if err := r.configured(ctx); err != nil {
 			if p.Expired {
-				err = errors.Join(errors.New("its certificate is not valid now: check its clock"), err)
+				err = fmt.Errorf("its certificate is not valid now (check its clock): %w", err)
 			}
 			r.unreachable(err)
 		}

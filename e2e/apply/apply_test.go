@@ -12,6 +12,7 @@ import (
 
 	"ichor.maesh.dev/ichor/apply/act"
 	"ichor.maesh.dev/ichor/apply/plan"
+	"ichor.maesh.dev/ichor/apply/talos"
 	"ichor.maesh.dev/ichor/e2e/lab/node"
 )
 
@@ -147,6 +148,57 @@ func TestInstallGuards(t *testing.T) {
 		if !strings.Contains(string(audit), want) {
 			t.Errorf("the audit log lacks %s", want)
 		}
+	}
+}
+
+// Test114: a node of 1.14 takes everything without a reboot and says nothing; its boot ID is a resource.
+func Test114(t *testing.T) {
+	r := newRig(t)
+	_, err := r.lab.AddNode(node.Spec{Name: "cp1", Address: r.addr(1), TalosVersion: "v1.14.0"})
+	must(t, err)
+	must(t, r.lab.WaitMaintenance(r.ctx, "cp1"))
+	r.spec.Machines = append(r.spec.Machines, observeMachine("cp1", r.addr(1).String()))
+	r.wish("cp1", r.config(r.bundle, mtype.TypeControlPlane, "cp1"))
+	d, err := r.observer.Dialer(r.spec)
+	must(t, err)
+	p, err := d.Probe(r.ctx, r.machine("cp1").Endpoint)
+	must(t, err)
+	c, err := d.Maintenance(r.machine("cp1").Endpoint, p.Fingerprint)
+	must(t, err)
+	links, err := c.Links(r.ctx)
+	must(t, err)
+	addrs, err := c.Addresses(r.ctx)
+	must(t, err)
+	disks, err := c.Disks(r.ctx)
+	must(t, err)
+	if len(links) == 0 || links[0].HardwareAddr == "" || len(addrs) == 0 || len(disks) != 1 || disks[0].DevPath != "/dev/vda" {
+		t.Errorf("discovery: %+v %+v %+v", links, addrs, disks)
+	}
+	if _, err := c.MachineConfig(r.ctx); !talos.Is(err, talos.PermissionDenied) {
+		t.Errorf("the configuration in maintenance mode: %v", err)
+	}
+	c.Close()
+	r.bringUp()
+	if f := r.look("cp1")["cp1"]; f.BootID != r.lab.Node("cp1").BootID() || f.TalosVersion != "v1.14.0" {
+		t.Errorf("facts %+v", f)
+	}
+	digest := r.edit("cp1", func(d map[string]any) {
+		d["machine"].(map[string]any)["env"] = map[string]any{"A": "canary-env-value"}
+	})
+	if f := r.look("cp1")["cp1"]; f.Config.Effect != "reboot" {
+		t.Errorf("the table says %s", f.Config.Effect)
+	}
+	r.done(plan.Action{Kind: plan.DoConfigure, Send: plan.SendNoReboot, Machine: "cp1"})
+	if f := r.look("cp1")["cp1"]; !f.Config.Equal || f.Config.ForDigest != digest || r.inventory().Machines["cp1"].AnsweredEffect != "" {
+		t.Errorf("after it: %+v", f.Config)
+	}
+	// Staged is staged there too, and nothing is asked first.
+	r.edit("cp1", func(d map[string]any) {
+		d["machine"].(map[string]any)["sysctls"] = map[string]any{"net.core.somaxconn": "1024"}
+	})
+	r.done(plan.Action{Kind: plan.DoConfigure, Send: plan.SendStaged, Machine: "cp1"})
+	if f := r.look("cp1")["cp1"]; !f.Config.Staged {
+		t.Errorf("staged: %+v", f.Config)
 	}
 }
 
