@@ -46,7 +46,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 120*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 180*time.Second)
 	t.Cleanup(cancel)
 	b, err := oneBundle()
 	must(t, err)

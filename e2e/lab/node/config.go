@@ -126,7 +126,7 @@ func (b *boot) persistOnDisk() error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(b.disks.config(), data); err != nil {
+	if err := b.disks.write(b.disks.config(), data); err != nil {
 		return fmt.Errorf("write configuration to STATE: %w", err)
 	}
 	return nil

@@ -124,7 +124,7 @@ func (b *boot) showIdentity() {
 		buf := make([]byte, 32)
 		rand.Read(buf) //nolint:errcheck // never fails
 		id = new(big.Int).SetBytes(buf).Text(62)
-		if err := writeFile(b.disks.identity(), []byte("nodeId: "+id+"\n")); err != nil {
+		if err := b.disks.write(b.disks.identity(), []byte("nodeId: "+id+"\n")); err != nil {
 			b.node.emit("error", err.Error())
 			return
 		}

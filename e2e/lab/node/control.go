@@ -86,7 +86,7 @@ func (n *Node) Impersonate(m Mask) error {
 	n.mask = m
 	n.mu.Unlock()
 	n.emit("impersonate", "")
-	other := disks{dir: filepath.Join(n.opts.Dir, "impostor")}
+	other := disks{dir: filepath.Join(n.opts.Dir, "impostor"), lazy: n.disks.lazy}
 	if m.Maintenance || m.Config != nil {
 		if err := other.wipe(); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (n *Node) Impersonate(m Mask) error {
 		if err := other.format(); err != nil {
 			return err
 		}
-		if err := writeFile(other.config(), m.Config); err != nil {
+		if err := other.write(other.config(), m.Config); err != nil {
 			return fmt.Errorf("impersonate node %s: %w", n.Name(), err)
 		}
 	}
@@ -125,7 +125,7 @@ func (n *Node) currentDisks() disks {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.mask.Maintenance || n.mask.Config != nil {
-		return disks{dir: filepath.Join(n.opts.Dir, "impostor")}
+		return disks{dir: filepath.Join(n.opts.Dir, "impostor"), lazy: n.disks.lazy}
 	}
 	return n.disks
 }
@@ -145,7 +145,7 @@ func (n *Node) Configure(config []byte) error {
 	if err := n.disks.format(); err != nil {
 		return err
 	}
-	return writeFile(n.disks.config(), config)
+	return n.disks.write(n.disks.config(), config)
 }
 
 // Unmet says which readiness conditions the machine doesn't meet now, for people.

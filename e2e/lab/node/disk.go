@@ -19,7 +19,11 @@ type record struct {
 
 // disks are the machine's partitions as folders: META (Talos is installed), STATE (configuration
 // and identity) and EPHEMERAL (etcd). They survive reboots and a kill of the lab.
-type disks struct{ dir string }
+type disks struct {
+	dir string
+	// lazy leaves out fsync: the state survives a kill of the lab, not a crash of the host.
+	lazy bool
+}
 
 func (d disks) record() string    { return filepath.Join(d.dir, "machine.json") }
 func (d disks) meta() string      { return filepath.Join(d.dir, "META") }
@@ -84,7 +88,7 @@ func (d disks) writeRecord(r record) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(d.record(), b)
+	return d.write(d.record(), b)
 }
 
 // readConfig returns the configuration on STATE; nil when there is none.
@@ -96,8 +100,8 @@ func (d disks) readConfig() ([]byte, error) {
 	return b, err
 }
 
-// writeFile writes by temp, fsync, rename, readable by the owner only: configurations hold secrets.
-func writeFile(path string, b []byte) error {
+// write writes by temp, fsync, rename, readable by the owner only: configurations hold secrets.
+func (d disks) write(path string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -106,7 +110,8 @@ func writeFile(path string, b []byte) error {
 		return err
 	}
 	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
-	if _, err := f.Write(b); err == nil {
+	_, err = f.Write(b)
+	if err == nil && !d.lazy {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {

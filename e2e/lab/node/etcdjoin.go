@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"ichor.maesh.dev/ichor/e2e/lab/wire"
 )
@@ -45,10 +46,17 @@ func (e *etcdService) dial(ctx context.Context, endpoints []string, dial func(co
 	if err != nil {
 		return nil, fmt.Errorf("error building etcd client TLS config: %w", err)
 	}
+	// Look again as often as the node tries to join, not up to grpc's two minutes.
+	again := backoff.DefaultConfig
+	again.BaseDelay = e.b.node.opts.Timings.JoinRetry
+	again.MaxDelay = 5 * again.BaseDelay
 	return clientv3.New(clientv3.Config{
 		Endpoints: endpoints, DialTimeout: 5 * time.Second, Context: ctx,
 		TLS: conf, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)},
+		DialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(dial),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: 5 * time.Second}),
+		},
 	})
 }
 
@@ -75,7 +83,9 @@ func (e *etcdService) clientEndpoints() []string {
 func (e *etcdService) join(ctx context.Context) (initial string, learner uint64, err error) {
 	t := e.b.node.opts.Timings
 	for {
-		attempt, cancel := context.WithTimeout(ctx, max(10*t.JoinRetry, 2*time.Second))
+		// An attempt that is cut short after the member was added leaves a learner behind that
+		// blocks every other: Talos's 30 s are to be kept, on a busy host too.
+		attempt, cancel := context.WithTimeout(ctx, 30*time.Second)
 		initial, learner, err = e.addMember(attempt)
 		cancel()
 		if err == nil || ctx.Err() != nil {

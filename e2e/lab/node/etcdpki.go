@@ -50,13 +50,13 @@ func (e *etcdService) writePKI() error {
 		}
 		pem := x509.NewCertificateAndKeyFromKeyPair(pair)
 		if err := errors.Join(
-			writeFile(filepath.Join(e.pkiDir(), c.file+".crt"), pem.Crt),
-			writeFile(filepath.Join(e.pkiDir(), c.file+".key"), pem.Key),
+			e.b.disks.write(filepath.Join(e.pkiDir(), c.file+".crt"), pem.Crt),
+			e.b.disks.write(filepath.Join(e.pkiDir(), c.file+".key"), pem.Key),
 		); err != nil {
 			return err
 		}
 	}
-	return writeFile(filepath.Join(e.pkiDir(), "ca.crt"), ca.Crt)
+	return e.b.disks.write(filepath.Join(e.pkiDir(), "ca.crt"), ca.Crt)
 }
 
 func (e *etcdService) load(name string) (tls.Certificate, *stdx509.CertPool, error) {

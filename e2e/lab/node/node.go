@@ -48,7 +48,7 @@ type Mask struct {
 // On a folder that exists the record wins over the spec, except for what the spec changes
 // knowingly: a different address or version is taken over.
 func New(spec Spec, opts Options) (*Node, error) {
-	n := &Node{opts: opts, disks: disks{dir: opts.Dir}}
+	n := &Node{opts: opts, disks: disks{dir: opts.Dir, lazy: opts.Timings.NoFsync}}
 	rec, err := n.disks.readRecord()
 	switch {
 	case err == nil:
