@@ -135,16 +135,17 @@ func (b *Branch) fetch(ctx context.Context) (plumbing.Hash, error) {
 
 func (b *Branch) fetchOnce(ctx context.Context, op string) (plumbing.Hash, error) {
 	var tip plumbing.Hash
+	have := b.tip // the function may still run when a deadline has ended the wait for it
 	choose := func(a *advert) (wants, haves []plumbing.Hash, err error) {
 		tip = a.refs[b.ref.String()]
-		if tip.IsZero() || tip == b.tip {
+		if tip.IsZero() || tip == have {
 			return nil, nil, nil
 		}
 		if _, err := commitOf(b.store, op, tip.String()); err == nil {
 			return nil, nil, nil
 		}
-		if !b.tip.IsZero() {
-			haves = []plumbing.Hash{b.tip}
+		if !have.IsZero() {
+			haves = []plumbing.Hash{have}
 		}
 		return []plumbing.Hash{tip}, haves, nil
 	}
@@ -152,8 +153,11 @@ func (b *Branch) fetchOnce(ctx context.Context, op string) (plumbing.Hash, error
 	if ClassOf(err) == ClassEmpty {
 		return plumbing.ZeroHash, nil
 	}
-	if err != nil || tip.IsZero() {
+	if err != nil {
 		return plumbing.ZeroHash, err
+	}
+	if tip.IsZero() {
+		return plumbing.ZeroHash, nil
 	}
 	return tip, b.settle(op, tip)
 }

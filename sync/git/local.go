@@ -6,9 +6,13 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/go-git/go-billy/v5"
+	"github.com/go-git/go-billy/v5/osfs"
 	gogit "github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage"
+	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
 // Local is a repository on a person's disk, read-only: `ichor check --rev` looks at its objects, never at its files.
@@ -36,6 +40,9 @@ func OpenLocal(dir string) (*Local, error) {
 	if err != nil {
 		return nil, failAs(op, ClassUnsupported, err)
 	}
+	if repo, err = withAlternates(repo); err != nil {
+		return nil, failAs(op, ClassUnsupported, err)
+	}
 	l := &Local{repo: repo, store: &store{st: repo.Storer}}
 	if wt, err := repo.Worktree(); err == nil {
 		root, err := filepath.EvalSymlinks(wt.Filesystem.Root())
@@ -51,6 +58,24 @@ func OpenLocal(dir string) (*Local, error) {
 		}
 	}
 	return l, nil
+}
+
+// withAlternates opens the repository again where it borrows objects from another one (git clone --shared): go-git looks
+// for those below .git only unless told.
+func withAlternates(repo *gogit.Repository) (*gogit.Repository, error) {
+	st, ok := repo.Storer.(*filesystem.Storage)
+	if !ok {
+		return repo, nil
+	}
+	if _, err := st.Filesystem().Stat("objects/info/alternates"); err != nil {
+		return repo, nil //nolint:nilerr // it borrows none
+	}
+	var files billy.Filesystem
+	if wt, err := repo.Worktree(); err == nil {
+		files = wt.Filesystem
+	}
+	return gogit.Open(filesystem.NewStorageWithOptions(st.Filesystem(), cache.NewObjectLRU(cacheBytes),
+		filesystem.Options{AlternatesFS: osfs.New("/")}), files)
 }
 
 // Prefix is dir's place in the repository with slashes, "" at its root.
@@ -76,7 +101,24 @@ func (l *Local) Resolve(rev string) (string, error) {
 }
 
 // FS gives the tree of a commit.
-func (l *Local) FS(commit string) (fs.FS, error) { return newTreeFS(l.store, commit) }
+func (l *Local) FS(commit string) (fs.FS, error) {
+	fsys, err := newTreeFS(l.store, commit)
+	return fsys, l.explain(err)
+}
+
+// explain adds the usual reason why a commit that history names isn't there.
+func (l *Local) explain(err error) error {
+	var e *Error
+	if !errors.As(err, &e) || e.Class != ClassUnknownRevision {
+		return err
+	}
+	if cut, serr := l.repo.Storer.Shallow(); serr == nil && len(cut) > 0 {
+		out := *e
+		out.Hint = "this clone is shallow: fetch more history, with git fetch --unshallow or fetch-depth: 0 in CI"
+		return &out
+	}
+	return err
+}
 
 // FirstParent gives the first parent, "" for a root commit.
 func (l *Local) FirstParent(commit string) (string, error) { return firstParent(l.store, commit) }

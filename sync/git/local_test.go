@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"ichor.maesh.dev/ichor/sync/git"
@@ -59,5 +60,40 @@ func TestALocalRepository(t *testing.T) {
 	}
 	if _, err := git.OpenLocal(filepath.Join(none, "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// Objects that are borrowed from another repository are found; history that a shallow clone lacks is named as such.
+func TestSharedAndShallowClones(t *testing.T) {
+	s := gittest.Start(t)
+	c1 := s.Commit("one", "a", "1")
+	c2 := s.Commit("two", "a", "2")
+	s.Push("refs/heads/main")
+	shared, shallow := filepath.Join(t.TempDir(), "c"), filepath.Join(t.TempDir(), "c")
+	s.WorkGit("clone", "--quiet", "--shared", s.Dir, shared)
+	s.WorkGit("clone", "--quiet", "--depth=1", "file://"+s.Dir, shallow)
+	l, err := git.OpenLocal(shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.Resolve("HEAD~1"); err != nil || got != c1 {
+		t.Fatal(got, err)
+	}
+	fsys, err := l.FS(c2)
+	if err != nil || read(t, fsys, "a") != "2" {
+		t.Fatal(err)
+	}
+	if l, err = git.OpenLocal(shallow); err != nil {
+		t.Fatal(err)
+	}
+	if fsys, err := l.FS(c2); err != nil || read(t, fsys, "a") != "2" {
+		t.Fatal(err)
+	}
+	parent, err := l.FirstParent(c2)
+	if err != nil || parent != c1 {
+		t.Fatal(parent, err)
+	}
+	if _, err := l.FS(parent); !errors.Is(err, git.ErrUnknownRevision) || !strings.Contains(err.Error(), "shallow") {
+		t.Fatal(err)
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -245,8 +247,8 @@ func (m *Mirror) FetchPull(ctx context.Context, number int, sha string) error {
 	}
 	private := plumbing.ReferenceName(fmt.Sprintf("%s%d", pullsPrefix, number))
 	err := m.healing(ctx, op, func() error {
-		if m.tips[private].String() == sha && m.readable(op, plumbing.NewHash(sha)) == nil {
-			return nil
+		if want := plumbing.NewHash(sha); m.tips[private] == want && m.recorded(private) == want {
+			return nil // proved when it was recorded
 		}
 		from := plumbing.ReferenceName(fmt.Sprintf(m.opts.PullRef, number))
 		hash, _, err := m.fetchRef(ctx, op, from, private, m.opts.Limits.pull())
@@ -406,10 +408,13 @@ func (m *Mirror) fetchRef(ctx context.Context, op string, from, private plumbing
 	}
 	err := m.receive(ctx, op, choose, lim)
 	if ClassOf(err) == ClassEmpty && !m.tips[private].IsZero() {
-		return plumbing.ZeroHash, seen, nil // it was not empty before: the branch is gone
+		return plumbing.ZeroHash, &advert{}, nil // it was not empty before: the branch is gone
 	}
-	if err != nil || tip.IsZero() {
-		return plumbing.ZeroHash, seen, err
+	if err != nil {
+		return plumbing.ZeroHash, &advert{}, err
+	}
+	if tip.IsZero() {
+		return plumbing.ZeroHash, seen, nil
 	}
 	if m.tips[private] == tip && m.recorded(private) == tip {
 		return tip, seen, nil // proved when it was recorded; store.broken looks for damage since
@@ -430,12 +435,14 @@ func (m *Mirror) record(op string, private plumbing.ReferenceName, tip plumbing.
 // receive fetches what choose wants into the store, scanned before it is taken in. The network is used outside the
 // store's lock.
 func (m *Mirror) receive(ctx context.Context, op string, choose func(*advert) ([]plumbing.Hash, error), lim packLimits) error {
-	haves, err := m.haves(op)
-	if err != nil {
-		return err
-	}
+	// The function may still run when a deadline has ended the wait for it, so it looks at nothing that net guards.
+	tips := slices.Collect(maps.Values(m.tips))
 	return receivePack(ctx, op, m.remote, m.store, func(a *advert) ([]plumbing.Hash, []plumbing.Hash, error) {
 		wants, err := choose(a)
+		if err != nil || len(wants) == 0 {
+			return nil, nil, err
+		}
+		haves, err := m.haves(op, tips)
 		return wants, haves, err
 	}, lim)
 }
@@ -464,11 +471,11 @@ func receivePack(ctx context.Context, op string, r *remote, s *store,
 
 // haves are commits that the server needn't send: the tips and the newest of their ancestors. go-git has no
 // negotiation, so they are all sent at once.
-func (m *Mirror) haves(op string) ([]plumbing.Hash, error) {
+func (m *Mirror) haves(op string, tips []plumbing.Hash) ([]plumbing.Hash, error) {
 	const perTip, most = 50, 1000
 	seen := map[plumbing.Hash]bool{}
 	err := m.store.view(op, func(st storage.Storer) error {
-		for _, tip := range m.tips {
+		for _, tip := range tips {
 			c, err := object.GetCommit(st, tip)
 			for i := 0; err == nil && i < perTip && len(seen) < most && !seen[c.Hash]; i++ {
 				seen[c.Hash] = true
