@@ -24,12 +24,7 @@ type adoption struct {
 
 // free tells whether a machine may be written as far as adoption goes.
 func (a adoption) free(m *machine) bool {
-	for _, d := range a.differ {
-		if d == m {
-			return a.acked
-		}
-	}
-	return true
+	return a.acked || !m.differs
 }
 
 // acked tells whether a digest or commit was acknowledged.
@@ -60,13 +55,17 @@ func digestOf(lines []string) string {
 
 // toolDigest acknowledges all machines whose render the tool changed at once.
 func (w *world) toolDigest() string {
+	if w.index.toolDigest != "" {
+		return w.index.toolDigest
+	}
 	var lines []string
 	for _, m := range w.approved() {
 		if m.inv != nil && m.inv.InForceDigest != "" && m.inv.InForceDigest != m.digest() && m.want.BaselineDigest != m.inv.InForceDigest {
 			lines = append(lines, m.name+" "+m.digest())
 		}
 	}
-	return digestOf(lines)
+	w.index.toolDigest = digestOf(lines)
+	return w.index.toolDigest
 }
 
 // adopt looks at the configured machines that the inventory does not know (SPEC section 3, "Adoption").
@@ -96,6 +95,7 @@ func (w *world) adopt() {
 		a.configured = append(a.configured, m)
 		if c := m.facts.Config; !c.Equal || !c.PersistentEqual {
 			a.differ = append(a.differ, m)
+			m.differs = true
 			lines = append(lines, strings.Join([]string{m.name, m.digest(), c.Running}, " "))
 		}
 	}

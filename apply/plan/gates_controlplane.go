@@ -24,10 +24,8 @@ func rolloutStopped(w *world, a wish) *refusal {
 	if a.kind == DoInstall || a.kind == DoBootstrap || a.kind == DoConfirm || a.m.broken() {
 		return nil
 	}
-	for _, m := range w.approved() {
-		if m != a.m && m.failed() {
-			return refuse(state.ReasonWaiting, "the rollout stopped at %s: %s", m.name, m.failure())
-		}
+	if m := other(w.index.failed, a.m); m != nil {
+		return refuse(state.ReasonWaiting, "the rollout stopped at %s: %s", m.name, m.failure())
 	}
 	return nil
 }

@@ -46,16 +46,7 @@ func maxUnavailable(w *world, a wish) *refusal {
 	if !a.onWorker() {
 		return nil
 	}
-	busy, lost := 0, 0
-	for _, m := range w.workers {
-		switch {
-		case m == a.m:
-		case m.acting || w.workerBusy(m):
-			busy++
-		case w.workerDown(m):
-			lost++
-		}
-	}
+	busy, lost := w.tally().without(a.m)
 	if w.workerDown(a.m) {
 		lost = 0 // it is not available as it is: it takes nothing away, and is not kept waiting by those that are lost
 	}

@@ -152,16 +152,12 @@ func (m *machine) renamed(name string) bool {
 
 // pinnedElsewhere names another machine that is pinned to what is seen here.
 func (w *world) pinnedElsewhere(m *machine, seen state.Identity) string {
-	for _, o := range w.ms {
-		if o == m || o.inv == nil || o.inv.Identity.NodeID == "" {
-			continue
-		}
-		if seen.NodeID != "" && o.inv.Identity.NodeID == seen.NodeID {
-			return o.name
-		}
-		if seen.NodeID == "" && o.want == nil && seen.UUID != "" && o.inv.Identity.UUID == seen.UUID {
-			return o.name
-		}
+	list := w.index.nodeIDs[seen.NodeID]
+	if seen.NodeID == "" && seen.UUID != "" {
+		list = w.index.goneUUIDs[seen.UUID]
+	}
+	if o := other(list, m); o != nil {
+		return o.name
 	}
 	return ""
 }

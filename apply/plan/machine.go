@@ -29,10 +29,10 @@ type machine struct {
 	reason, message string
 	// taken by an action of this decision.
 	taken bool
+	// differs from the wish though the inventory does not know it (see adoption).
+	differs bool
 	// did is the reason of the record that took it.
 	did string
-	// acting: the action is one on its node.
-	acting bool
 }
 
 func (m *machine) approved() bool { return m.want != nil && m.want.Approval == approvedState }

@@ -47,8 +47,10 @@ type world struct {
 
 	ms     []*machine
 	byName map[string]*machine
-	// cps and workers are the approved machines of the head, sorted by name.
-	cps, workers []*machine
+	// cps and workers are the approved machines of the head, sorted by name; all is both.
+	cps, workers, all []*machine
+	// index of what would be looked for once per machine.
+	index index
 
 	adoption adoption
 	// cpTaken is the control plane that was given an action on its node in this decision.
@@ -102,12 +104,14 @@ func newWorld(in Input, off string) *world {
 		if !m.approved() {
 			continue
 		}
+		w.all = append(w.all, m)
 		if m.want.Role == RoleControlPlane {
 			w.cps = append(w.cps, m)
 		} else {
 			w.workers = append(w.workers, m)
 		}
 	}
+	w.index = newIndex(w)
 	for _, m := range w.ms {
 		w.identify(m)
 	}
@@ -115,11 +119,7 @@ func newWorld(in Input, off string) *world {
 }
 
 // approved machines of the head, by name.
-func (w *world) approved() []*machine {
-	all := append(append([]*machine(nil), w.cps...), w.workers...)
-	sort.Slice(all, func(i, j int) bool { return all[i].name < all[j].name })
-	return all
-}
+func (w *world) approved() []*machine { return w.all }
 
 // again asks to be called again after d at the latest.
 func (w *world) again(d time.Duration) {
@@ -161,7 +161,9 @@ func (w *world) do(m *machine, a Action) {
 	w.actions = append(w.actions, a)
 	m.taken = true
 	if a.Kind.OnNode() {
-		m.acting = true
+		if a.Kind != DoInstall {
+			w.tally().acts(m)
+		}
 		if m.want != nil && m.want.Role == RoleControlPlane {
 			w.cpTaken = m.name
 		}

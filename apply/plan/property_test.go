@@ -81,7 +81,9 @@ func drawMachine(t *rapid.T, s *scenario, name string) {
 // story puts a machine into the middle of a rollout.
 func story(s *scenario, name, which string) {
 	d := s.desired(name).Digest
-	known := func(line string) { s.known(name, parseWords(append([]string{"sent=" + d, "inforce=d0"}, strings.Fields(line)...))) }
+	known := func(line string) {
+		s.known(name, parseWords(append([]string{"sent=" + d, "inforce=d0"}, strings.Fields(line)...)))
+	}
 	switch which {
 	case "try":
 		known("mode=try sent-ago=40s")

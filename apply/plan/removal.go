@@ -45,10 +45,8 @@ func (w *world) renamedTo(m *machine) string {
 	if m.inv.Identity.UUID == "" {
 		return ""
 	}
-	for _, o := range w.ms {
-		if o.want != nil && o != m && o.want.UUID == m.inv.Identity.UUID {
-			return o.name
-		}
+	if o := other(w.index.wantUUIDs[m.inv.Identity.UUID], m); o != nil {
+		return o.name
 	}
 	return ""
 }
