@@ -112,6 +112,9 @@ func run(ctx context.Context, in Input) (*Report, *Detail, error) {
 	s.verdict()
 	s.plan()
 	s.scrub()
+	if err := s.fault(); err != nil {
+		return nil, nil, err
+	}
 	return s.report, s.detail, nil
 }
 
@@ -124,6 +127,8 @@ type session struct {
 	headRenders, baseRenders *renders
 	report                   *Report
 	detail                   *Detail
+	// headContext and ownBase keep what rules found out on the way, see context and baseContext.
+	headContext, ownBase *rules.Context
 }
 
 // fault is set when the check was cut short: then nothing that it found is a verdict.
@@ -150,24 +155,31 @@ func (s *session) problems(loaded []fleet.Problem) {
 	s.report.Problems = append(s.report.Problems, slices.Compact(all)...)
 }
 
+// context is head looked at, beside base.
 func (s *session) context() *rules.Context {
-	c := &rules.Context{
-		Ctx: s.ctx, Head: s.head, Base: s.base, HeadRenders: s.headRenders, Resolve: s.in.Resolve, Removed: s.in.Removed,
+	if s.headContext == nil {
+		c := &rules.Context{
+			Ctx: s.ctx, Head: s.head, Base: s.base, HeadRenders: s.headRenders, Resolve: s.in.Resolve, Removed: s.in.Removed,
+		}
+		if s.baseRenders != nil {
+			c.BaseRenders = s.baseRenders
+		}
+		s.headContext = c
 	}
-	if s.baseRenders != nil {
-		c.BaseRenders = s.baseRenders
-	}
-	return c
+	return s.headContext
 }
 
 // baseContext is base looked at for itself.
 func (s *session) baseContext() *rules.Context {
-	return &rules.Context{Ctx: s.ctx, Head: s.base, HeadRenders: s.baseRenders, Resolve: s.in.Resolve}
+	if s.ownBase == nil {
+		s.ownBase = &rules.Context{Ctx: s.ctx, Head: s.base, HeadRenders: s.baseRenders, Resolve: s.in.Resolve}
+	}
+	return s.ownBase
 }
 
 // verdict fails on every error, but those that base has too where they are excused.
 func (s *session) verdict() {
-	s.report.holds = holds(s.report.Problems, s.in.ExcuseBase, s.base)
+	s.report.holds = holds(s.report.Problems, s.in.ExcuseBase, s.head, s.base)
 	for _, p := range s.report.Problems {
 		if counts(p, s.in.ExcuseBase) {
 			s.report.Verdict = Failed

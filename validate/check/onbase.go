@@ -1,6 +1,12 @@
 package check
 
-import "ichor.maesh.dev/ichor/schemas/fleet"
+import (
+	"slices"
+	"strings"
+
+	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/v1alpha1"
+)
 
 // sameProblem is what makes two problems the same (SPEC section 2): rule, object, path and message; for a secret its
 // value, wherever it lies. Where there is no object the file stands for it.
@@ -37,9 +43,13 @@ func markOnBase(problems, base []fleet.Problem) {
 }
 
 // holds lists the clusters that errors stop. A problem of a cluster holds that one; one of a file holds those whose
-// objects base has in it, never all; one that belongs to nothing (a limit of the whole) holds all, under the name "".
-func holds(problems []fleet.Problem, excuseBase bool, base *fleet.Fleet) map[string]bool {
+// objects base has in it, never all. What is of the whole fleet (a policy without a cluster, files that were not read
+// because there are too many) holds all, under the name "".
+func holds(problems []fleet.Problem, excuseBase bool, head, base *fleet.Fleet) map[string]bool {
 	held := map[string]bool{}
+	if slices.Contains(head.Unknown, fleet.Unknown{}) {
+		held[""] = true
+	}
 	var files map[string][]string
 	for _, p := range problems {
 		if !counts(p, excuseBase) {
@@ -49,7 +59,7 @@ func holds(problems []fleet.Problem, excuseBase bool, base *fleet.Fleet) map[str
 			held[p.Cluster] = true
 			continue
 		}
-		if p.File == "" || p.Object != "" {
+		if p.File == "" || strings.HasPrefix(p.Object, v1alpha1.KindTalosPolicy+"/") {
 			held[""] = true
 			continue
 		}

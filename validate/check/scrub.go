@@ -17,12 +17,12 @@ const minScrub = 6
 // output repeats it.
 type scrubber struct{ replacer *strings.Replacer }
 
-// newScrubber looks at both sides where the rule found something on head, or base holds what head no longer does.
-func newScrubber(values []string) scrubber {
+// newScrubber takes the values of both sides: a change shows what base had, too.
+func newScrubber(values []secret.Bytes) scrubber {
 	var pieces []string
 	for _, v := range values {
 		// A value of several lines is written with another indentation elsewhere: each line counts for itself.
-		for _, piece := range strings.Fields(strings.ReplaceAll(v, `\n`, "\n")) {
+		for _, piece := range strings.Fields(strings.ReplaceAll(string(v.Reveal()), `\n`, "\n")) {
 			if len(piece) >= minScrub && !strings.HasPrefix(piece, "-----") {
 				pieces = append(pieces, piece)
 			}
@@ -52,9 +52,9 @@ func (s scrubber) text(t string) string {
 
 // scrub takes the plain-text secrets of both sides out of everything that the report says.
 func (s *session) scrub() {
-	values := rules.SecretValues(s.head)
+	values := rules.SecretValues(s.context())
 	if s.base != nil {
-		values = append(values, rules.SecretValues(s.base)...)
+		values = append(values, rules.SecretValues(s.baseContext())...)
 	}
 	s.detail.scrubber = newScrubber(values)
 	sc := s.detail.scrubber

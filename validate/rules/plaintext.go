@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/secret"
 	"ichor.maesh.dev/ichor/validate/secretscan"
 )
 
@@ -22,7 +23,7 @@ func plaintextSecretRule() Rule {
 const hintPlaintext = "encrypt it with SOPS and age; what was pushed in plain text must be replaced, because the history keeps it"
 
 func checkPlaintextSecret(c *Context) []fleet.Problem {
-	files, found := scanFleet(c.Ctx, c.Head)
+	files, found := c.secrets()
 	owners := fileOwners(c.Head)
 	var problems []fleet.Problem
 	for i, list := range found {
@@ -31,6 +32,7 @@ func checkPlaintextSecret(c *Context) []fleet.Problem {
 				Severity: fleet.Warning, Cluster: owners[files[i].Path], File: files[i].Path,
 				Message: "not scanned for secrets: Ichor's configuration leaves this file out",
 			})
+			continue
 		}
 		for _, f := range list {
 			problems = append(problems, fleet.Problem{
@@ -56,9 +58,6 @@ func scanFleet(ctx context.Context, f *fleet.Fleet) (files []fleet.File, found [
 		})
 	}
 	for i := range files {
-		if files[i].SkipScan {
-			continue
-		}
 		if ctx != nil && ctx.Err() != nil {
 			break
 		}
@@ -69,19 +68,29 @@ func scanFleet(ctx context.Context, f *fleet.Fleet) (files []fleet.File, found [
 	return files, found
 }
 
-// SecretValues gives the values that lie in plain text, in files that the scan leaves out too, so that no output
-// repeats them. The values are secret material.
-func SecretValues(f *fleet.Fleet) []string {
-	seen := *f
-	seen.Files = slices.Clone(f.Files)
-	for i := range seen.Files {
-		seen.Files[i].SkipScan = false
+// secretScan is the scan of one fleet.
+type secretScan struct {
+	files []fleet.File
+	found [][]secretscan.Finding
+}
+
+// secrets scans every file of head once, those that the rule leaves out too.
+func (c *Context) secrets() ([]fleet.File, [][]secretscan.Finding) {
+	if c.scan == nil {
+		files, found := scanFleet(c.Ctx, c.Head)
+		c.scan = &secretScan{files, found}
 	}
-	_, found := scanFleet(nil, &seen)
-	var out []string
+	return c.scan.files, c.scan.found
+}
+
+// SecretValues gives the values that lie in plain text, in files that the rule leaves out too, so that no output
+// repeats them.
+func SecretValues(c *Context) []secret.Bytes {
+	_, found := c.secrets()
+	var out []secret.Bytes
 	for _, list := range found {
 		for _, x := range list {
-			out = append(out, string(x.Value.Reveal()))
+			out = append(out, x.Value)
 		}
 	}
 	return out

@@ -61,6 +61,8 @@ type Context struct {
 
 	// index has the machines of clusters that were asked for by name.
 	index map[*fleet.Cluster]map[string]*fleet.Machine
+	// scan is what the secret scan found on head.
+	scan *secretScan
 }
 
 // Run runs one rule and puts its problems in order.
