@@ -55,6 +55,7 @@ lint: ## Formatting, vet, staticcheck
 generate: ## Make the generated files anew (schemas, docs/kinds.md, docs/commands)
 	go run ./hack/gen-schemas
 	go run ./hack/gen-docs
+	go run ./cmd/ichor gen-docs docs
 
 clean-tree:
 	@if [ -n "$$(git status --porcelain)" ]; then echo "the tree is not clean:"; git status --short; git diff --stat; exit 1; fi

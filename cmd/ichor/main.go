@@ -110,6 +110,7 @@ func commands() []*cobra.Command {
 		runCommand(),
 		doctorCommand(),
 		ackCommand(),
+		genDocsCommand(),
 		checkCommand(),
 		renderCommand(),
 		diffCommand(),

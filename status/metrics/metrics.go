@@ -14,6 +14,7 @@ import (
 // Metrics is one registry with all of Ichor's metrics.
 type Metrics struct {
 	registry *prometheus.Registry
+	descs    []Desc
 
 	nodeReachable, nodeUnreachableSeconds, machineConverged, rebootPending *prometheus.GaugeVec
 	checkTotal                                                             *prometheus.CounterVec
@@ -28,6 +29,12 @@ type Metrics struct {
 	outboxPending                                                          prometheus.Gauge
 	statusBranch, inventory                                                *prometheus.GaugeVec
 	build                                                                  *prometheus.GaugeVec
+}
+
+// Desc describes one metric, for docs/metrics.md.
+type Desc struct {
+	Name, Type, Help string
+	Labels           []string
 }
 
 // ApplyStates are the values of the state label of ichor_apply_state.
@@ -51,12 +58,21 @@ func New(version string) *Metrics {
 func (m *Metrics) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	m.registry.MustRegister(g)
+	m.descs = append(m.descs, Desc{name, "gauge", help, labels})
 	return g
 }
+
+func (m *Metrics) single(name, help string) prometheus.Gauge {
+	return m.gauge(name, help).WithLabelValues()
+}
+
+// Descs lists every metric of Ichor's own, in the order of the reference page.
+func (m *Metrics) Descs() []Desc { return m.descs }
 
 func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	m.registry.MustRegister(c)
+	m.descs = append(m.descs, Desc{name, "counter", help, labels})
 	return c
 }
 
@@ -73,16 +89,15 @@ func (m *Metrics) nodes() {
 
 func (m *Metrics) checks() {
 	m.checkTotal = m.counter("ichor_check_total", "Checks done, by verdict (passed, failed, error).", "verdict")
+	m.descs = append(m.descs, Desc{"ichor_check_duration_seconds", "histogram", "How long checks took.", nil})
 	m.checkDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "ichor_check_duration_seconds", Help: "How long checks took.",
 		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 	})
-	m.checkHeadPassed = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "ichor_check_head_passed", Help: "1 if the check of the watched branch's head passed, else 0.",
-	})
+	m.checkHeadPassed = m.single("ichor_check_head_passed", "1 if the check of the watched branch's head passed, else 0.")
 	m.checkHeadProblems = m.gauge("ichor_check_head_problems",
 		"Problems of the watched branch's head, by severity.", "severity")
-	m.registry.MustRegister(m.checkDuration, m.checkHeadPassed)
+	m.registry.MustRegister(m.checkDuration)
 }
 
 func (m *Metrics) applying() {
@@ -100,18 +115,13 @@ func (m *Metrics) applying() {
 
 func (m *Metrics) surroundings() {
 	m.gitErrors = m.counter("ichor_git_errors_total", "Failed Git operations, by class.", "class")
-	m.gitLastSuccess = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "ichor_git_last_success_timestamp_seconds", Help: "Unix time of the last successful look at the repository.",
-	})
+	m.gitLastSuccess = m.single("ichor_git_last_success_timestamp_seconds", "Unix time of the last successful look at the repository.")
 	m.forgeErrors = m.counter("ichor_forge_errors_total", "Failed calls of the forge, by class.", "class")
-	m.outboxPending = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "ichor_outbox_pending", Help: "Commit statuses that wait to be posted.",
-	})
+	m.outboxPending = m.single("ichor_outbox_pending", "Commit statuses that wait to be posted.")
 	m.statusBranch = m.gauge("ichor_status_branch_problem",
 		"1 while the status branch is lost or tampered with, by kind (lost, tampered).", "kind")
 	m.inventory = m.gauge("ichor_inventory_known", "1 if the inventory is known and this Ichor holds it, else 0.")
 	m.build = m.gauge("ichor_build_info", "Always 1; the version as a label.", "version")
-	m.registry.MustRegister(m.gitLastSuccess, m.outboxPending)
 }
 
 // Handler serves the registry.

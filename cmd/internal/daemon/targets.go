@@ -233,7 +233,8 @@ func author(h History, commit string) string {
 	if err != nil {
 		return ""
 	}
-	return info.Committer.Name + " <" + info.Committer.Email + ">"
+	// A merge made by a forge is committed by the forge and authored by who pressed the button.
+	return info.Author.Name + " <" + info.Author.Email + ">"
 }
 
 func short(commit string) string {

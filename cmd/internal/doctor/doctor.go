@@ -325,7 +325,7 @@ func (d *examination) node(dialer *talos.Dialer, c *fleet.Cluster, m *fleet.Mach
 }
 
 func (d *examination) configured(ctx context.Context, part string, dialer *talos.Dialer, m *fleet.Machine) {
-	client, err := dialer.Secure(m.Manifest.Spec.Endpoint, talos.RoleReader)
+	client, err := dialer.Secure(m.Manifest.Spec.Endpoint, talos.Reader)
 	if err != nil {
 		d.found(part, Failed, "", "%v", err)
 		return
