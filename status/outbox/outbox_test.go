@@ -440,10 +440,12 @@ func TestPendingNeverStays(t *testing.T) {
 		x.set("taken up", st(state.StatePending, "checking"))
 		x.set("new", st(state.StatePending, "a long rollout"))
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		if len(asked) != 0 {
 			t.Errorf("too early: %v", asked)
 		}
 		time.Sleep(24 * time.Hour)
+		synctest.Wait()
 		if fmt.Sprint(asked) != "[left cared]" || len(h.posts) != 6 || h.posts[5] != "left ichor/check error did not finish; it was interrupted" {
 			t.Errorf("asked about %v; %s", asked, h.took())
 		}
