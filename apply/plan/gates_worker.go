@@ -67,10 +67,10 @@ func (w *world) workerBusy(m *machine) bool {
 			return true
 		}
 	}
-	if len(w.pendingReboot(m)) > 0 && w.rebootHeld() != "" {
-		return false // it waits for a person or a window, and runs
+	if w.tryLeft(m) > 0 {
+		return true
 	}
-	return w.tryLeft(m) > 0 || (m.sent() && !m.recorded() && m.known() && !m.failed())
+	return m.sent() && !m.recorded() && m.known() && !m.failed() && len(w.pendingReboot(m)) == 0 && (!w.compared(m) || w.equal(m))
 }
 
 // workerDown: it is one of the cluster and not available now, as far as is known.

@@ -43,9 +43,10 @@ func other(list []*machine, m *machine) *machine {
 	return nil
 }
 
-// workerTally counts the workers that are being changed (busy) and those that are not available (lost).
+// workerTally counts the workers that are being changed (busy), those that were begun and wait for the next act, and
+// those that are not available (lost).
 type workerTally struct {
-	busy, lost int
+	busy, begun, lost int
 	// of a machine: its part in the sums.
 	of map[*machine]workerState
 }
@@ -55,6 +56,7 @@ type workerState int
 const (
 	workerFree workerState = iota
 	workerIsBusy
+	workerIsBegun
 	workerIsLost
 )
 
@@ -69,6 +71,9 @@ func (w *world) tally() *workerTally {
 		case w.workerBusy(m):
 			t.of[m] = workerIsBusy
 			t.busy++
+		case w.begun(m) && (len(w.pendingReboot(m)) == 0 || w.rebootHeld() == ""):
+			t.of[m] = workerIsBegun
+			t.begun++
 		case w.workerDown(m):
 			t.of[m] = workerIsLost
 			t.lost++
@@ -80,12 +85,15 @@ func (w *world) tally() *workerTally {
 	return t
 }
 
-// without gives the sums without one machine.
+// without gives the sums without one machine. Those that were begun count as being changed for one that was not; among
+// themselves they would wait for each other for ever.
 func (t *workerTally) without(m *machine) (busy, lost int) {
-	busy, lost = t.busy, t.lost
+	busy, lost = t.busy+t.begun, t.lost
 	switch t.of[m] {
 	case workerIsBusy:
 		busy--
+	case workerIsBegun:
+		busy = t.busy
 	case workerIsLost:
 		lost--
 	}
@@ -98,8 +106,11 @@ func (t *workerTally) acts(m *machine) {
 	if !ok || was == workerIsBusy {
 		return
 	}
-	if was == workerIsLost {
+	switch was {
+	case workerIsLost:
 		t.lost--
+	case workerIsBegun:
+		t.begun--
 	}
 	t.of[m] = workerIsBusy
 	t.busy++

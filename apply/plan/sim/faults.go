@@ -41,7 +41,7 @@ func (f *fleet) drift(n *node) {
 		return
 	}
 	n.running.Live = -1 - f.rnd.IntN(100)
-	n.stored, n.storedShown = n.running, true
+	n.stored, n.storedShown, n.driftAt = n.running, true, f.now
 	f.note("fault: someone changes %s", n.name)
 }
 

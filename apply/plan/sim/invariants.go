@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"ichor.maesh.dev/ichor/apply/plan"
 )
 
@@ -28,7 +30,7 @@ func (f *fleet) checkAct(i *ichor, n *node, a plan.Action) {
 	if a.Kind == plan.DoConfigure && f.wishes[n.name] == n.running && n.running == n.stored {
 		f.violated("%s was configured though it has the wish", n.name)
 	}
-	if a.Kind == plan.DoReboot && !n.needsReboot() {
+	if a.Kind == plan.DoReboot && !n.needsReboot() && f.now.Sub(n.driftAt) > 10*time.Second {
 		f.violated("%s was rebooted for nothing", n.name)
 	}
 	if n.role == plan.RoleControlPlane && n.configured && a.Kind != plan.DoConfirm {
@@ -67,7 +69,7 @@ func (f *fleet) checkControlPlane(n *node, a plan.Action) {
 func (f *fleet) checkAlways() {
 	broken, workers := map[int]int{}, map[int]int{} // by the commit that made it bad
 	for _, n := range f.nodes {
-		bad := n.running.Bad == "break" || n.running.Bad == "cut" && f.now.Before(n.cutUntil)
+		bad := n.running.Bad == "break" || n.running.Bad == "cut" && f.now.Before(n.badUntil)
 		if !n.configured || !n.badAsMember || !bad {
 			continue
 		}

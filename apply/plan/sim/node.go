@@ -44,6 +44,10 @@ type node struct {
 	restartUntil time.Time
 	// cutUntil: Ichor does not reach it (the others do).
 	cutUntil time.Time
+	// badUntil: a bad configuration cuts it off, until someone helps at the console.
+	badUntil time.Time
+	// driftAt is when someone else changed it last.
+	driftAt time.Time
 	// otherUntil: another box answers at its address.
 	otherUntil time.Time
 
@@ -69,7 +73,7 @@ func (n *node) etcdUp(now time.Time) bool {
 func (n *node) kubeletUp(now time.Time) bool { return n.up(now) && n.running.Bad != "break" }
 
 func (n *node) reachable(now time.Time) bool {
-	return n.up(now) && !now.Before(n.cutUntil)
+	return n.up(now) && !now.Before(n.cutUntil) && !now.Before(n.badUntil)
 }
 
 func (n *node) goDown(now time.Time, d time.Duration, kind string) {
@@ -81,7 +85,7 @@ func (n *node) goDown(now time.Time, d time.Duration, kind string) {
 		// a boot takes what is stored, and ends a try
 		n.running, n.booted, n.storedShown, n.tryEnds = n.stored, n.stored, false, time.Time{}
 		if n.running.Bad == "cut" && n.badAsMember {
-			n.cutUntil = n.downUntil.Add(15 * time.Minute)
+			n.badUntil = n.downUntil.Add(15 * time.Minute)
 		}
 	}
 }
@@ -90,7 +94,7 @@ func (n *node) goDown(now time.Time, d time.Duration, kind string) {
 func (n *node) tick(now time.Time) {
 	if !n.tryEnds.IsZero() && !now.Before(n.tryEnds) {
 		if n.running.Bad == "cut" {
-			n.cutUntil = now
+			n.badUntil = now
 		}
 		n.running, n.tryEnds = n.tryBack, time.Time{}
 	}
@@ -130,7 +134,7 @@ func (n *node) apply(now time.Time, c config, mode string, timeout time.Duration
 		return
 	}
 	if c.Bad == "cut" && mode != "staged" {
-		n.cutUntil = now.Add(15 * time.Minute) // then someone helps at the console
+		n.badUntil = now.Add(15 * time.Minute) // then someone helps at the console
 	}
 	if c.Restart != n.running.Restart {
 		n.restartUntil = now.Add(4 * time.Second)
