@@ -14,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"ichor.maesh.dev/ichor/render/bundle"
-	"ichor.maesh.dev/ichor/render/mask"
 	"ichor.maesh.dev/ichor/schemas/fleet"
 	"ichor.maesh.dev/ichor/schemas/secret"
 )
@@ -125,10 +124,8 @@ func (e *entry) load(open opener) error {
 		return nil
 	}
 	for i, d := range docs {
-		bundle.WalkLeaves(d, "", func(path string, leaf *yaml.Node) {
-			if bundle.IsEncrypted(leaf.Value) && bundle.EncryptedType(leaf.Value) != "comment" && !strings.HasPrefix(path, "sops.") {
-				e.secret = append(e.secret, &cipherLeaf{doc: i, path: path, typ: bundle.EncryptedType(leaf.Value)})
-			}
+		walkEncrypted(d, func(path string, leaf *yaml.Node) {
+			e.secret = append(e.secret, &cipherLeaf{doc: i, path: path, typ: bundle.EncryptedType(leaf.Value)})
 		})
 	}
 	if open.values != nil {
@@ -191,11 +188,20 @@ func (e *entry) parse(v variant) loadedPatch {
 	if err != nil {
 		return loadedPatch{err: err}
 	}
-	for i, leaf := range e.secret {
-		replaceLeaf(docs[leaf.doc], mask.Steps(leaf.path), leaf.value(v, i), v == stripped, leaf.typ)
-	}
+	i := 0
 	for _, d := range docs {
+		// The same walk as the one that found the values, so they come in the same order.
+		walkEncrypted(d, func(_ string, n *yaml.Node) {
+			leaf := e.secret[i]
+			if v == stripped {
+				n.Tag = removeTag
+			} else {
+				setScalar(n, leaf.value(v, i), leaf.typ)
+			}
+			i++
+		})
 		dropComments(d)
+		dropRemoved(d)
 	}
 	var buf bytes.Buffer
 	enc := yaml.NewEncoder(&buf)
@@ -210,39 +216,35 @@ func (e *entry) parse(v variant) loadedPatch {
 	return parsePatch(buf.Bytes(), e.src.JSON)
 }
 
-// replaceLeaf sets the scalar at a path, or takes it out of its mapping or list.
-func replaceLeaf(n *yaml.Node, steps []mask.Step, value string, remove bool, typ string) {
-	if n.Kind == yaml.DocumentNode {
-		n = n.Content[0]
-	}
-	for i, s := range steps {
-		at := -1
-		if s.List {
-			at = s.Index
-		} else {
-			for k := 0; k+1 < len(n.Content); k += 2 {
-				if n.Content[k].Value == s.Key {
-					at = k + 1
-				}
+// removeTag marks a value that is to be taken out.
+const removeTag = "!ichor-remove"
+
+// walkEncrypted calls f for each encrypted value of a document, those of its SOPS metadata and encrypted comments
+// left out.
+func walkEncrypted(d *yaml.Node, f func(path string, leaf *yaml.Node)) {
+	bundle.WalkLeaves(d, "", func(path string, leaf *yaml.Node) {
+		if bundle.IsEncrypted(leaf.Value) && bundle.EncryptedType(leaf.Value) != "comment" && !strings.HasPrefix(path, "sops.") {
+			f(path, leaf)
+		}
+	})
+}
+
+// dropRemoved takes marked values out of their mappings. A list keeps the place, so that the others keep their index.
+func dropRemoved(n *yaml.Node) {
+	if n.Kind == yaml.MappingNode {
+		kept := n.Content[:0]
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i+1].Tag != removeTag {
+				kept = append(kept, n.Content[i], n.Content[i+1])
 			}
 		}
-		if at < 0 || at >= len(n.Content) {
-			return
+		n.Content = kept
+	}
+	for _, c := range n.Content {
+		if c.Tag == removeTag {
+			setScalar(c, "", "str")
 		}
-		if i < len(steps)-1 {
-			n = n.Content[at]
-			continue
-		}
-		if !remove {
-			setScalar(n.Content[at], value, typ)
-			return
-		}
-		if s.List {
-			// The place stays, so that the others keep their index.
-			setScalar(n.Content[at], "", "str")
-			return
-		}
-		n.Content = slices.Delete(n.Content, at-1, at+1)
+		dropRemoved(c)
 	}
 }
 

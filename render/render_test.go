@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,7 +88,24 @@ func standIn(t testing.TB, c *fleet.Cluster) *bundle.Bundle {
 	return b
 }
 
+// realBundles are made once a contract: an RSA key takes a second.
+var realBundles sync.Map
+
 func realBundle(t testing.TB, contract string) (*bundle.Bundle, []byte) {
+	t.Helper()
+	type made struct {
+		b    *bundle.Bundle
+		text []byte
+	}
+	if m, ok := realBundles.Load(contract); ok {
+		return m.(made).b, m.(made).text
+	}
+	b, text := newBundle(t, contract)
+	realBundles.Store(contract, made{b, text})
+	return b, text
+}
+
+func newBundle(t testing.TB, contract string) (*bundle.Bundle, []byte) {
 	t.Helper()
 	b, text, err := bundle.Generate(contract, secrets.NewFixedClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -82,31 +83,32 @@ func (l *cipherLeaf) value(v variant, i int) string {
 	return shapes[l.shape](n)
 }
 
-// maxTrials bounds the search of one entry, which a stranger may have written.
-const maxTrials = 300
+// maxTried bounds the search of one entry, which a stranger may have written: trials times encrypted values in it.
+const maxTried = 4000
 
 // chooseShapes finds a stand-in for each encrypted string of an entry that Talos takes: it tries one shape after
 // the other on a configuration with that entry alone, and keeps the one with the fewest errors. A path that the
 // field's name gives away is not needed for it, and a field that a new Talos adds is served too.
 func (j *job) chooseShapes(e *entry) {
 	probe := probeMachine(e.patch)
-	before := j.countErrors(probe, nil)
-	best := j.countErrors(probe, e)
-	trials := 0
+	// What is wrong without the values too is not for a stand-in to mend.
+	given := append(j.probe(probe, nil, first).lines, j.probe(probe, e, stripped).lines...)
+	best := j.probe(probe, e, first)
+	trials := maxTried / len(e.secret)
 	for _, leaf := range e.secret {
 		switch leaf.typ {
 		case "int", "float", "bool":
 			continue
 		}
 		for s := range shapes {
-			if trials++; best <= before || trials > maxTrials {
+			if trials--; trials < 0 || best.within(given) {
 				break
 			}
 			old := leaf.shape
 			leaf.shape = s
 			e.loaded[first] = e.parse(first)
-			if n := j.countErrors(probe, e); n < best {
-				best = n
+			if r := j.probe(probe, e, first); r.score < best.score {
+				best = r
 			} else {
 				leaf.shape = old
 			}
@@ -126,28 +128,45 @@ func probeMachine(p *fleet.Patch) *fleet.Machine {
 	}}
 }
 
-// countErrors renders a machine with one entry and counts Talos's complaints; one that stops the render counts
+// probed is what Talos has to say about a probe. The score counts its complaints; one that stops the render counts
 // for many.
-func (j *job) countErrors(m *fleet.Machine, e *entry) int {
-	const stops = 1000
+type probed struct {
+	lines []string
+	score int
+}
+
+// within tells whether there is no complaint beside the given ones.
+func (p probed) within(given []string) bool {
+	for _, line := range p.lines {
+		if !slices.Contains(given, line) {
+			return false
+		}
+	}
+	return true
+}
+
+// probe renders a machine with one entry.
+func (j *job) probe(m *fleet.Machine, e *entry, v variant) probed {
 	if j.incomplete != "" {
-		return 0
+		return probed{}
 	}
 	docs, err := j.base(m, identityOf(m))
 	if err != nil {
-		return 0
+		return probed{}
 	}
 	if e != nil {
-		l := e.loaded[first]
-		if l.err != nil {
-			return stops
+		err = e.loaded[v].err
+		if err == nil {
+			docs, _, err = apply(docs, e.loaded[v].patch)
 		}
-		if docs, _, err = apply(docs, l.patch); err != nil {
-			return stops
+		if err != nil {
+			lines := complaints(err)
+			return probed{lines: lines, score: 1000 + len(lines)}
 		}
 	}
 	_, err = validate(docs)
-	return len(complaints(err))
+	lines := complaints(err)
+	return probed{lines: lines, score: len(lines)}
 }
 
 // complaints takes Talos's error apart, one line each.
