@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/resource/meta"
@@ -53,20 +54,41 @@ func newState(ctx context.Context, rel release) (state.State, error) {
 			return nil, err
 		}
 	}
-	rr := registry.NewResourceRegistry(st)
-	if err := rr.RegisterDefault(ctx); err != nil {
+	defs := oldDefs
+	if rel.newResources {
+		defs = allDefs
+	}
+	list, err := defs()
+	if err != nil {
 		return nil, err
 	}
-	types := definitions()
-	if rel.newResources {
-		types = append(types, newDefinitions()...)
-	}
-	for _, t := range types {
-		if err := rr.Register(ctx, t); err != nil {
+	for _, d := range list {
+		if err := st.Create(ctx, d.DeepCopy(), state.WithCreateOwner(meta.Owner)); err != nil {
 			return nil, err
 		}
 	}
 	return st, nil
+}
+
+// The definitions are made once: working out each type's aliases costs more than all the rest of a boot.
+var (
+	oldDefs = sync.OnceValues(func() ([]resource.Resource, error) { return buildDefs(definitions()) })
+	allDefs = sync.OnceValues(func() ([]resource.Resource, error) {
+		return buildDefs(append(definitions(), newDefinitions()...))
+	})
+)
+
+func buildDefs(types []meta.ResourceWithRD) ([]resource.Resource, error) {
+	types = append([]meta.ResourceWithRD{&meta.ResourceDefinition{}, &meta.Namespace{}}, types...)
+	out := make([]resource.Resource, 0, len(types))
+	for _, t := range types {
+		r, err := meta.NewResourceDefinition(t.ResourceDefinition())
+		if err != nil {
+			return nil, fmt.Errorf("define resource type: %w", err)
+		}
+		out = append(out, r)
+	}
+	return out, nil
 }
 
 // accessPolicy is Talos's filter in front of the resources (internal/app/resources/access.go).
