@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"sort"
+	"strings"
 	"time"
 
 	"ichor.maesh.dev/ichor/schemas/state"
@@ -88,9 +89,9 @@ func outcomeReason(outcome string) string {
 func (w *world) settleInstall(m *machine, it *state.Intent) {
 	age := m.facts.At.Sub(it.At)
 	switch {
-	case m.mode() == ModeConfigured && (it.UUID == "" || m.facts.Identity.UUID == it.UUID):
+	case m.mode() == ModeConfigured && sameUUID(it.UUID, m):
 		w.closeIntent(m, it, OutcomeDone, "it took its configuration")
-	case m.mode() == ModeMaintenance && m.facts.Identity.UUID == it.UUID && age >= w.patience(it):
+	case m.mode() == ModeMaintenance && sameUUID(it.UUID, m) && age >= w.patience(it):
 		if it.Sent {
 			w.closeIntent(m, it, OutcomeFailed, "it took its configuration and is in maintenance mode again: the install failed, or it boots from another medium")
 		} else {
@@ -119,7 +120,7 @@ func (w *world) joinTimeout(m *machine, since time.Time) time.Duration {
 }
 
 func (w *world) settleBootstrap(m *machine, it *state.Intent) {
-	if m.mode() != ModeConfigured || m.facts.Etcd == nil || (it.UUID != "" && m.facts.Identity.UUID != it.UUID) {
+	if m.mode() != ModeConfigured || m.facts.Etcd == nil || !sameUUID(it.UUID, m) {
 		return
 	}
 	age := m.facts.At.Sub(it.At)
@@ -157,6 +158,11 @@ func (w *world) settleReboot(m *machine, it *state.Intent) {
 	case age >= w.in.Policy.RebootTimeout && m.inv != nil && m.inv.FailedDigest != it.Digest:
 		w.fail(m, it.Digest, "it did not come back from its reboot: "+orNone(m.facts.Error))
 	}
+}
+
+// sameUUID: the machine that answers is the one that an intent was for. An intent without a UUID is for any.
+func sameUUID(uuid string, m *machine) bool {
+	return uuid == "" || strings.EqualFold(m.facts.Identity.UUID, uuid)
 }
 
 // fail records that a configuration could not be brought into force on a machine.
@@ -259,7 +265,7 @@ func (w *world) prove(m *machine) {
 		w.look(m, "its configuration is on it and has to prove itself")
 		return
 	}
-	if left := w.in.Desired.Settle - m.wellFor(w.in.Now); left > 0 {
+	if left := w.in.Desired.Settle - m.wellFor(); left > 0 {
 		m.say(state.ReasonProgressing, "its configuration is on it and has to prove itself for the settle time")
 		w.watchFor(m, left, "its configuration has to prove itself")
 		return
@@ -298,7 +304,7 @@ func (w *world) proveTry(m *machine) {
 		w.look(m, "it runs a configuration on trial")
 		return
 	}
-	if left := w.in.Desired.Settle - m.wellFor(w.in.Now); left > 0 {
+	if left := w.in.Desired.Settle - m.wellFor(); left > 0 {
 		m.say(state.ReasonProgressing, "it runs the configuration on trial and has to prove itself for the settle time")
 		w.watchFor(m, left, "its configuration is on trial")
 		return

@@ -255,7 +255,7 @@ func settled(w *world, a wish) *refusal {
 		if m.reach() == ReachOK && m.mode() == ModeConfigured && !m.well() && w.kubernetesOnly(m) {
 			continue
 		}
-		if for_ := m.wellFor(w.in.Now); for_ < w.in.Desired.Settle || !m.well() {
+		if for_ := m.wellFor(); for_ < w.in.Desired.Settle || !m.well() {
 			r := refuse(state.ReasonWaiting, "control plane %s has not been well for the settle time yet", m.name)
 			w.watchFor(m, w.in.Desired.Settle-for_, "it has to be well for the settle time")
 			return r

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 
 	"ichor.maesh.dev/ichor/schemas/state"
 )
@@ -62,7 +63,7 @@ func (w *world) identifyMaintenance(m *machine) identity {
 		if seen == "" {
 			return identity{why: "its UUID is not known"}
 		}
-		if seen != want {
+		if !strings.EqualFold(seen, want) {
 			return mismatch("the box has UUID %s, expected is %s%s", seen, want, seemsNew)
 		}
 	}
@@ -97,7 +98,7 @@ func (w *world) identifyConfigured(m *machine) identity {
 		if seen.UUID == "" {
 			return identity{why: "its UUID is not known"}
 		}
-		if seen.UUID != want {
+		if !strings.EqualFold(seen.UUID, want) {
 			return mismatch("the endpoint answers as %s, expected is UUID %s%s", describe(seen), want, seemsNew)
 		}
 	}

@@ -173,8 +173,9 @@ func (m *machine) notWell() string {
 	return ""
 }
 
-// wellFor is how long the machine has been well since it was last touched; 0 when it is not.
-func (m *machine) wellFor(now time.Time) time.Duration {
+// wellFor is how long the machine was seen well since it was last touched, up to the last read: what was not looked at
+// was not well. 0 when it is not well.
+func (m *machine) wellFor() time.Duration {
 	if !m.well() || m.facts.WellSince.IsZero() {
 		return 0
 	}
@@ -182,7 +183,7 @@ func (m *machine) wellFor(now time.Time) time.Duration {
 	if m.inv != nil && m.inv.SentAt.After(since) {
 		since = m.inv.SentAt
 	}
-	return max(0, now.Sub(since))
+	return max(0, m.facts.At.Sub(since))
 }
 
 // etcdDown tells whether the machine is a control plane seen to run no etcd member: nothing is lost by touching it.
