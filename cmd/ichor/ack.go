@@ -15,7 +15,7 @@ import (
 )
 
 // ackValue is what can be acknowledged: a digest, a commit, or a lost inventory at a commit.
-var ackValue = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|(inventory:)?[0-9a-f]{40})$`)
+var ackValue = regexp.MustCompile(`^(sha256:[0-9a-f]{64}|(inventory:|root:)?[0-9a-f]{40})$`)
 
 // ackCommand writes an acknowledgement into a cluster's manifest.
 func ackCommand() *cobra.Command {
@@ -24,7 +24,7 @@ func ackCommand() *cobra.Command {
 		Short: "Acknowledge what Ichor holds for: writes the annotation into the cluster's manifest",
 		Long: `Some things wait until a person says that they are meant: the difference of a cluster that Ichor has not seen before, a
 render changed by a newer Ichor (their digest), a force push or a mass deletion (the commit), a lost inventory
-(inventory:<commit>). The status ichor/apply/<cluster> and the page of the cluster on the status branch say what to
+(inventory:<commit>), a status branch that somebody else made (root:<commit>). The status ichor/apply/<cluster> and the page of the cluster on the status branch say what to
 acknowledge.
 
 This writes the annotation ichor.maesh.dev/ack into the cluster's manifest in DIR (default: this folder), beside what is
@@ -39,7 +39,7 @@ acknowledged there already. It commits nothing: the acknowledgement is reviewed 
 				dir = args[2]
 			}
 			if !ackValue.MatchString(args[1]) {
-				return usagef("%q is no digest (sha256: and 64 hex digits), full commit hash, or inventory:<commit>", args[1])
+				return usagef("%q is no digest (sha256: and 64 hex digits), full commit hash, inventory:<commit> or root:<commit>", args[1])
 			}
 			file, err := acknowledge(cmd, dir, args[0], args[1])
 			if err != nil {

@@ -266,6 +266,7 @@ func (p *Parts) cluster(name string) *clusterLoop {
 func (p *Parts) repository(assign func(map[string]*target)) *repositoryLoop {
 	return &repositoryLoop{
 		log: p.Log, now: p.Now, looker: p.Looker, commits: p.commits, journal: p.Journal, say: p.Say, metrics: p.Metrics,
-		branch: p.Config.Branch, only: p.Config.Clusters, assign: assign, finding: p.Finding,
+		branch: p.Config.Branch, only: p.Config.Clusters, assign: assign, finding: p.Finding, foreign: p.Foreign,
+		accept: p.Accept,
 	}
 }

@@ -141,8 +141,14 @@ func (p *Parts) openStatus(c config.Config, mirror *git.Mirror, f forge.Forge) (
 	p.Write = writer.Run
 	p.Finding = func() (string, string) {
 		h := writer.Health()
+		if h.Finding != "" && h.ForeignRoot == "" && p.Now().Sub(h.FindingAt) > findingStays {
+			if err := writer.Forgive(); err != nil {
+				p.Log.Error("forget the finding on the status branch", "error", err)
+			}
+		}
 		return h.Finding, h.Detail
 	}
+	p.Foreign, p.Accept = func() string { return writer.Health().ForeignRoot }, writer.Acknowledge
 	p.Say = newPublisher(p.Log, p.Now, writer, nil, p.Metrics)
 	p.Say.instance, p.Say.branch = c.Instance, c.Branch
 	if c.Forge.Kind == "none" {
@@ -164,6 +170,10 @@ func (p *Parts) openStatus(c config.Config, mirror *git.Mirror, f forge.Forge) (
 	p.Post, p.Flush, p.Queued = box.Run, box.Flush, func() int { return box.Health().Queued }
 	return writer, nil
 }
+
+// findingStays is how long it is said that the status branch was lost or tampered with, after it was made good: long
+// enough for a person to see it.
+const findingStays = 24 * time.Hour
 
 // openApply makes what acts: the inventory, the observer, the actor.
 func (p *Parts) openApply(ctx context.Context, c config.Config, f forge.Forge, writer *branch.Writer) error {

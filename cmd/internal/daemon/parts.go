@@ -35,6 +35,9 @@ type Parts struct {
 	// Write pushes pages until ctx ends. Finding says what is wrong with the status branch, "" nothing.
 	Write   func(ctx context.Context) error
 	Finding func() (reason, detail string)
+	// Foreign is the status branch's root where that is not Ichor's, "" else; Accept lets Ichor write on it.
+	Foreign func() string
+	Accept  func(root string) error
 	// Release hands the inventory back; nil where there is none.
 	Release func(ctx context.Context, now time.Time) error
 

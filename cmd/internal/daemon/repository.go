@@ -55,8 +55,11 @@ type repositoryLoop struct {
 	// assign gives the targets to the clusters' loops, starting and ending them.
 	assign func(map[string]*target)
 
-	// finding says what is wrong with the status branch, "" nothing.
+	// finding says what is wrong with the status branch, "" nothing; foreign is its root where that is not Ichor's, and
+	// accept lets Ichor write on it.
 	finding func() (reason, detail string)
+	foreign func() string
+	accept  func(root string) error
 
 	head    *checked
 	failed  string // the head whose check could not be done
@@ -86,6 +89,7 @@ func (r *repositoryLoop) look(ctx context.Context) error {
 	if len(w.Closed) > 0 {
 		r.say.pages.ClosePulls(w.Closed)
 	}
+	r.foreignRoot(ctx, w.Head)
 	r.inventory(ctx, w.Head)
 	if r.head != nil && w.Head != "" && w.Head != r.head.commit {
 		r.say.superseded(r.head.commit, w.Head)
@@ -310,6 +314,26 @@ func (r *repositoryLoop) lostAck(ctx context.Context, head string) string {
 	return ""
 }
 
+// ackRoot is the acknowledgement of a status branch whose root is not Ichor's.
+const ackRoot = "root:"
+
+// foreignRoot lets Ichor write on a status branch that it did not make, where the head says so.
+func (r *repositoryLoop) foreignRoot(ctx context.Context, head string) {
+	root := r.foreign()
+	if root == "" || head == "" {
+		return
+	}
+	res, err := r.commits.head(ctx, head)
+	if err != nil || !slices.Contains(allAcks(res.detail.Head), ackRoot+root) {
+		return
+	}
+	if err := r.accept(root); err != nil {
+		r.log.Error("accept the status branch's root", "error", err)
+		return
+	}
+	r.log.Warn("a person acknowledged the status branch's root", "root", root, "commit", short(head))
+}
+
 // note puts what is wrong with Ichor's surroundings on the fleet's page.
 func (r *repositoryLoop) note(w loop.Work) {
 	h := fold.Head{Branch: r.branch, Commit: w.Head}
@@ -330,6 +354,9 @@ func (r *repositoryLoop) note(w loop.Work) {
 		add(state.CondInventory, state.False, state.ReasonFenced, r.invError)
 	}
 	finding, detail := r.finding()
+	if root := r.foreign(); root != "" {
+		detail += fmt.Sprintf(`; to let Ichor write on it, commit the annotation ichor.maesh.dev/ack: "%s%s" on a cluster`, ackRoot, root)
+	}
 	if finding != "" {
 		add("StatusBranch", state.False, finding, detail)
 	}
