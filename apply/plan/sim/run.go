@@ -35,9 +35,9 @@ func (r Result) String() string {
 type Options struct {
 	// Next is the decision core; nil is plan.Next.
 	Next func(plan.Input) plan.Decision
-	// FaultTime is how long faults are injected, in virtual time; 0 is an hour.
+	// FaultTime is how long faults are injected, in virtual time; 0 is 40 minutes.
 	FaultTime time.Duration
-	// Patience is how long the fleet may take to converge afterwards; 0 is four hours.
+	// Patience is how long the fleet may take to converge afterwards; 0 is three hours.
 	Patience time.Duration
 }
 
@@ -47,10 +47,10 @@ func Run(seed uint64, o Options) Result {
 		o.Next = plan.Next
 	}
 	if o.FaultTime == 0 {
-		o.FaultTime = time.Hour
+		o.FaultTime = 40 * time.Minute
 	}
 	if o.Patience == 0 {
-		o.Patience = 4 * time.Hour
+		o.Patience = 3 * time.Hour
 	}
 	f := newFleet(seed)
 	f.faults = true
@@ -60,7 +60,7 @@ func Run(seed uint64, o Options) Result {
 	}
 	f.faults = false
 	f.finalHead()
-	for end, skip := f.now.Add(o.Patience), f.now.Add(o.Patience/2); f.now.Before(end) && len(f.problems) == 0; {
+	for end, skip := f.now.Add(o.Patience), f.now.Add(o.Patience/4); f.now.Before(end) && len(f.problems) == 0; {
 		if r.pass(); r.done {
 			break
 		}

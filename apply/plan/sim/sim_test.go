@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 150, "how many seeds to run")
+	seeds = flag.Int("seeds", 25, "how many seeds to run")
 	first = flag.Uint64("seed", 1, "the first seed")
 )
 
