@@ -139,7 +139,7 @@ func (w *world) configure(m *machine) {
 
 // retryLeft is how long a configuration that was sent is waited for before it is sent again, 0 not.
 func (w *world) retryLeft(m *machine) time.Duration {
-	if !m.sent() || m.inv.SentAt.IsZero() || m.inv.AnsweredDigest == m.digest() && m.inv.SentMode != string(SendStaged) {
+	if !m.sent() || m.inv.SentAt.IsZero() {
 		return 0
 	}
 	if m.recorded() && m.facts.Config.At.Sub(m.inv.SentAt) > w.in.Desired.Settle {
