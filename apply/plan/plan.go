@@ -67,6 +67,32 @@ func newWorld(in Input, off string) *world {
 	if w.lookAgain <= 0 {
 		w.lookAgain = 2 * time.Minute
 	}
+	w.gather()
+	sort.Slice(w.ms, func(i, j int) bool { return w.ms[i].name < w.ms[j].name })
+	for _, m := range w.ms {
+		if f, ok := in.Observed[m.name]; ok && f.Reach != ReachUnknown {
+			m.facts = &f
+		}
+		if !m.approved() {
+			continue
+		}
+		w.all = append(w.all, m)
+		if m.want.Role == RoleControlPlane {
+			w.cps = append(w.cps, m)
+		} else {
+			w.workers = append(w.workers, m)
+		}
+	}
+	w.index = newIndex(w)
+	for _, m := range w.ms {
+		w.identify(m)
+	}
+	return w
+}
+
+// gather arranges the head and the inventory by machine.
+func (w *world) gather() {
+	in := w.in
 	get := func(name string) *machine {
 		m := w.byName[name]
 		if m == nil {
@@ -96,26 +122,6 @@ func newWorld(in Input, off string) *world {
 			m.intents = append(m.intents, it)
 		}
 	}
-	sort.Slice(w.ms, func(i, j int) bool { return w.ms[i].name < w.ms[j].name })
-	for _, m := range w.ms {
-		if f, ok := in.Observed[m.name]; ok && f.Reach != ReachUnknown {
-			m.facts = &f
-		}
-		if !m.approved() {
-			continue
-		}
-		w.all = append(w.all, m)
-		if m.want.Role == RoleControlPlane {
-			w.cps = append(w.cps, m)
-		} else {
-			w.workers = append(w.workers, m)
-		}
-	}
-	w.index = newIndex(w)
-	for _, m := range w.ms {
-		w.identify(m)
-	}
-	return w
 }
 
 // approved machines of the head, by name.

@@ -46,6 +46,8 @@ type node struct {
 	cutUntil time.Time
 	// badUntil: a bad configuration cuts it off, until someone helps at the console.
 	badUntil time.Time
+	// mended is the bad configuration for which someone helped: it does not cut the node off again.
+	mended config
 	// driftAt is when someone else changed it last.
 	driftAt time.Time
 	// otherUntil: another box answers at its address.
@@ -84,7 +86,8 @@ func (n *node) goDown(now time.Time, d time.Duration, kind string) {
 	if n.configured {
 		// a boot takes what is stored, and ends a try
 		n.running, n.booted, n.storedShown, n.tryEnds = n.stored, n.stored, false, time.Time{}
-		if n.running.Bad == "cut" && n.badAsMember {
+		if n.running.Bad == "cut" && n.badAsMember && n.mended != n.running {
+			n.mended = n.running
 			n.badUntil = n.downUntil.Add(15 * time.Minute)
 		}
 	}
@@ -134,7 +137,7 @@ func (n *node) apply(now time.Time, c config, mode string, timeout time.Duration
 		return
 	}
 	if c.Bad == "cut" && mode != "staged" {
-		n.badUntil = now.Add(15 * time.Minute) // then someone helps at the console
+		n.badUntil, n.mended = now.Add(15*time.Minute), c // then someone helps at the console
 	}
 	if c.Restart != n.running.Restart {
 		n.restartUntil = now.Add(4 * time.Second)
