@@ -40,6 +40,8 @@ type commits struct {
 	load    fleet.Options
 	timeout time.Duration
 	now     func() time.Time
+	// removed tells whether a machine is known to have left; nil where nobody knows.
+	removed func(cluster, machine string) bool
 
 	mu      sync.Mutex
 	results map[string]*checked
@@ -68,7 +70,7 @@ func (c *commits) check(ctx context.Context, commit, base string, excuse bool) (
 	}
 	c.mu.Unlock()
 
-	in := check.Input{Commit: commit, Base: base, Load: c.load, ExcuseBase: excuse, Timeout: c.timeout}
+	in := check.Input{Commit: commit, Base: base, Load: c.load, ExcuseBase: excuse, Timeout: c.timeout, Removed: c.removed}
 	var err error
 	if in.FS, err = c.history.FS(commit); err != nil {
 		return nil, errNoTree{err}

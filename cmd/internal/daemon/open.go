@@ -54,9 +54,9 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger, env func(strin
 		return nil, err
 	}
 	p.closers = append(p.closers, func() { _ = mirror.Close() }) // nothing is lost by a store that did not close well
-	p.commits = &commits{
-		history: mirror, load: LoadOptions(c), timeout: c.Limits.Check, now: p.Now,
-	}
+	load := LoadOptions(c)
+	load.Cache = &fleet.Cache{} // files that did not change are parsed once
+	p.commits = &commits{history: mirror, load: load, timeout: c.Limits.Check, now: p.Now, removed: p.removed}
 	p.Looker, err = loop.New(loop.Options{Branch: c.Branch, StateFile: filepath.Join(c.StateDir, "loop")}, mirror, f)
 	if err != nil {
 		return nil, err
@@ -66,6 +66,12 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger, env func(strin
 		return nil, err
 	}
 	return p, p.openApply(ctx, c, f, writer)
+}
+
+// removed tells whether the inventory says that a machine has left.
+func (p *Parts) removed(cluster, machine string) bool {
+	inv := p.Journal.Cluster(cluster)
+	return inv != nil && inv.Machines[machine] != nil && !inv.Machines[machine].RemovedAt.IsZero()
 }
 
 // policy is the decision core's numbers with what the configuration sets.
