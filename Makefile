@@ -31,7 +31,7 @@ test-all: deps ## Everything that is longer: race over all, many seeds, long fuz
 	@hack/tools.sh talosctl >/dev/null
 	go test -race -timeout 60m $(PKGS)
 	$(MAKE) sim SEEDS=10000
-	$(MAKE) fuzz FUZZTIME=5m
+	$(MAKE) fuzz FUZZTIME=5m FUZZ=all
 
 sim: SEEDS ?= 2000
 sim: ## Simulate fleets with faults: make sim SEEDS=10000
@@ -39,7 +39,7 @@ sim: ## Simulate fleets with faults: make sim SEEDS=10000
 
 fuzz: FUZZTIME ?= 15s
 fuzz: ## Fuzz each target for a while: make fuzz FUZZTIME=5m
-	hack/fuzz.sh $(FUZZTIME)
+	hack/fuzz.sh $(FUZZTIME) $(FUZZ)
 
 bench: deps ## Benchmarks with the figures of the specification
 	hack/bench.sh
