@@ -155,8 +155,9 @@ func TestLoadKeys(t *testing.T) {
 	if want := []string{a.Recipient().String(), b.Recipient().String()}; !reflect.DeepEqual(k.Recipients(), want) {
 		t.Error(k.Recipients())
 	}
-	for _, form := range []string{fmt.Sprintf("%v %+v %#v %s %d", k, k, k, k, k), func() string { b, _ := json.Marshal(k); return string(b) }()} {
-		if strings.Contains(strings.ToUpper(form), "SECRET-KEY") {
+	holder := struct{ hidden bundle.Keys }{k}
+	for _, form := range []string{fmt.Sprintf("%v %+v %#v %s %d", k, k, k, k, k), fmt.Sprintf("%v %+v %#v %s", holder, holder, holder, holder), func() string { b, _ := json.Marshal(k); return string(b) }()} {
+		if strings.Contains(strings.ToUpper(form), "SECRET-KEY") || strings.Contains(form, "65 71 69 45 83") {
 			t.Error("a key was printed:", form)
 		}
 	}

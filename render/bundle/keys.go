@@ -23,7 +23,12 @@ const (
 var ErrNoKeys = errors.New("no age identity: set " + EnvKey + " or " + EnvKeyFile)
 
 // Keys are Ichor's age identities. They never print. The zero value has none.
-type Keys struct {
+//
+// All lies behind a pointer, because fmt calls no method on an unexported field of a struct that somebody prints,
+// but does not follow a pointer there either.
+type Keys struct{ ring *ring }
+
+type ring struct {
 	ids        []age.Identity
 	texts      []secret.Bytes
 	recipients []string
@@ -33,7 +38,7 @@ type Keys struct {
 // first, then those of the file that SOPS_AGE_KEY_FILE names. ErrNoKeys where neither is set. Plugins are not
 // run and SSH keys are not looked for: what opens the secrets is exactly what was configured.
 func LoadKeys(env func(string) string) (Keys, error) {
-	var k Keys
+	k := Keys{ring: &ring{}}
 	if text := env(EnvKey); text != "" {
 		if err := k.add([]byte(text)); err != nil {
 			return Keys{}, fmt.Errorf("read %s: %w", EnvKey, err)
@@ -48,7 +53,7 @@ func LoadKeys(env func(string) string) (Keys, error) {
 			return Keys{}, fmt.Errorf("read %s %s: %w", EnvKeyFile, file, err)
 		}
 	}
-	if len(k.ids) == 0 {
+	if k.Empty() {
 		return Keys{}, ErrNoKeys
 	}
 	return k, nil
@@ -56,7 +61,7 @@ func LoadKeys(env func(string) string) (Keys, error) {
 
 // ParseKeys reads identities in the format of an age key file.
 func ParseKeys(text []byte) (Keys, error) {
-	var k Keys
+	k := Keys{ring: &ring{}}
 	if err := k.add(text); err != nil {
 		return Keys{}, err
 	}
@@ -64,7 +69,7 @@ func ParseKeys(text []byte) (Keys, error) {
 }
 
 // add parses identities. The library's errors may quote a line of the file, so they are not passed on.
-func (k *Keys) add(text []byte) error {
+func (k Keys) add(text []byte) error {
 	ids, err := age.ParseIdentities(bytes.NewReader(text))
 	if err != nil {
 		return errors.New("not a list of age identities (AGE-SECRET-KEY-1..., one a line; comments begin with #)")
@@ -72,9 +77,9 @@ func (k *Keys) add(text []byte) error {
 	for _, id := range ids {
 		switch id := id.(type) {
 		case *age.X25519Identity:
-			k.push(id, id.String(), id.Recipient().String())
+			k.ring.push(id, id.String(), id.Recipient().String())
 		case *age.HybridIdentity:
-			k.push(id, id.String(), id.Recipient().String())
+			k.ring.push(id, id.String(), id.Recipient().String())
 		default:
 			return fmt.Errorf("age identity of type %T is not supported", id)
 		}
@@ -82,7 +87,7 @@ func (k *Keys) add(text []byte) error {
 	return nil
 }
 
-func (k *Keys) push(id age.Identity, text, recipient string) {
+func (k *ring) push(id age.Identity, text, recipient string) {
 	for _, r := range k.recipients {
 		if r == recipient {
 			return
@@ -94,16 +99,24 @@ func (k *Keys) push(id age.Identity, text, recipient string) {
 }
 
 // Empty tells whether there is no identity.
-func (k Keys) Empty() bool { return len(k.ids) == 0 }
+func (k Keys) Empty() bool { return k.ring == nil || len(k.ring.ids) == 0 }
 
 // Recipients are the public keys of the identities, in order. They may be printed.
-func (k Keys) Recipients() []string { return append([]string(nil), k.recipients...) }
+func (k Keys) Recipients() []string {
+	if k.Empty() {
+		return nil
+	}
+	return append([]string(nil), k.ring.recipients...)
+}
 
 // MACKeys derives one 32-byte key per identity for a purpose ("inventory", "fingerprint"; HKDF-SHA-256). What
 // was made with any of them is accepted, what is made uses the first: so that an identity can be rotated.
 func (k Keys) MACKeys(purpose string) [][]byte {
-	out := make([][]byte, 0, len(k.texts))
-	for _, t := range k.texts {
+	if k.Empty() {
+		return nil
+	}
+	out := make([][]byte, 0, len(k.ring.texts))
+	for _, t := range k.ring.texts {
 		key, err := hkdf.Key(sha256.New, t.Reveal(), nil, "ichor.maesh.dev/"+purpose, 32)
 		if err != nil {
 			// hkdf.Key only fails for a length above 255 hashes.

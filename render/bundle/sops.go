@@ -271,7 +271,7 @@ func decrypt(ciphertext []byte, keys Keys) (sops.Tree, error) {
 	if err != nil {
 		return sops.Tree{}, fmt.Errorf("%w: not a SOPS file", ErrMalformed)
 	}
-	svc := ageService{ids: []sopsage.ParsedIdentities{keys.ids}}
+	svc := ageService{ids: []sopsage.ParsedIdentities{keys.ring.ids}}
 	dataKey, err := tree.Metadata.GetDataKeyWithKeyServices([]keyservice.KeyServiceClient{svc}, nil)
 	if err != nil {
 		return sops.Tree{}, ErrNoIdentity
