@@ -29,6 +29,12 @@ func (r *rig) calls(name string) error {
 	return err
 }
 
+// answers waits until a node answers a secure call.
+func (r *rig) answers(name string) {
+	r.t.Helper()
+	must(r.t, r.lab.Wait(r.ctx, "node "+name+" to answer", func() bool { return r.calls(name) == nil }))
+}
+
 func isTimeout(err error) bool {
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()
@@ -37,7 +43,7 @@ func isTimeout(err error) bool {
 func TestFaultsOfTheNetwork(t *testing.T) {
 	r := newRig(t)
 	r.bringUp(1, false)
-	must(t, r.calls("cp1"))
+	r.answers("cp1")
 
 	held := r.secure("cp1") // a connection that exists when the fault begins
 	_, err := held.Version(r.ctx)
@@ -52,14 +58,14 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 		t.Errorf("a dial of a node that is cut off ends with %v %v, want a timeout", c, err)
 	}
 	must(t, r.lab.Heal("cp1"))
-	must(t, r.lab.Wait(r.ctx, "the node to answer again", func() bool { return r.calls("cp1") == nil }))
+	r.answers("cp1")
 
 	must(t, r.lab.Refuse("cp1"))
 	if _, err := r.dial("cp1"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a dial of a node that refuses ends with %v", err)
 	}
 	must(t, r.lab.Heal("cp1"))
-	must(t, r.lab.Wait(r.ctx, "the node to answer again", func() bool { return r.calls("cp1") == nil }))
+	r.answers("cp1")
 
 	must(t, r.lab.Hang("cp1"))
 	c, err := r.dial("cp1")
@@ -69,7 +75,7 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 		t.Error("a node that hangs answered")
 	}
 	must(t, r.lab.Heal("cp1"))
-	must(t, r.lab.Wait(r.ctx, "the node to answer again", func() bool { return r.calls("cp1") == nil }))
+	r.answers("cp1")
 
 	must(t, r.lab.Slow("cp1", 200*time.Millisecond))
 	start := time.Now()
@@ -94,7 +100,7 @@ func TestCutReachesEtcd(t *testing.T) {
 	}
 	must(t, put("a"))
 	must(t, r.lab.Cut("cp3"))
-	must(t, put("b"))
+	must(t, r.lab.Wait(r.ctx, "a write without cp3", func() bool { return put("b") == nil }))
 	must(t, r.lab.Wait(r.ctx, "cp3's etcd to be unhealthy", func() bool { return strings.Contains(r.lab.Node("cp3").Unmet(), "etcd not healthy") }))
 	must(t, r.lab.Cut("cp2"))
 	if err := put("c"); err == nil {
@@ -113,7 +119,7 @@ func TestOneWayCut(t *testing.T) {
 	r := newRig(t)
 	r.bringUp(2, false)
 	must(t, r.lab.CutBetween("cp1", "cp2"))
-	must(t, r.calls("cp2"))
+	r.answers("cp2")
 	ctx, cancel := context.WithTimeout(withNode(r.ctx, r.addr(2).String()), time.Second)
 	defer cancel()
 	if _, err := r.secure("cp1").Version(ctx); err == nil {
@@ -159,9 +165,7 @@ func TestLosesMembers(t *testing.T) {
 	for _, n := range []string{"cp1", "cp2", "cp3"} {
 		must(t, r.lab.WaitReady(r.ctx, n))
 	}
-	if n := r.voters(); n != 3 {
-		t.Errorf("there are %d voters, want 3", n)
-	}
+	must(t, r.lab.Wait(r.ctx, "three voters", func() bool { return r.voters() == 3 }))
 }
 
 // TestWipedMemberIsReplaced: a control plane that lost its disk comes back as a new machine, and
@@ -249,8 +253,13 @@ func TestWorkerWaitsForTrustd(t *testing.T) {
 	r.add("cp1", 1)
 	must(t, r.lab.WaitMaintenance(r.ctx, "cp1"))
 	r.apply(r.insecure("cp1"), r.config(mtype.TypeControlPlane, "cp1"), auto)
+	r.answers("w1")
+	if !strings.Contains(r.lab.Node("w1").Unmet(), `node "w1" status is not available yet`) {
+		t.Errorf("without an API server the worker's conditions are %s", r.lab.Node("w1").Unmet())
+	}
+	r.bootstrap("cp1")
 	must(t, r.lab.WaitReady(r.ctx, "w1"))
-	must(t, r.calls("w1"))
+	r.answers("w1")
 }
 
 func TestImpersonation(t *testing.T) {
@@ -261,7 +270,7 @@ func TestImpersonation(t *testing.T) {
 	must(t, r.lab.WaitMaintenance(r.ctx, "w1"))
 	must(t, r.lab.Heal("w1"))
 	must(t, r.lab.WaitReady(r.ctx, "w1"))
-	must(t, r.calls("w1"))
+	r.answers("w1")
 
 	other := strings.NewReplacer("127.0.", "127.1.").Replace(string(r.config(mtype.TypeWorker, "stranger")))
 	must(t, r.lab.Impersonate("w1", node.Mask{Config: []byte(other)}))
@@ -319,7 +328,7 @@ func TestMove(t *testing.T) {
 	r.bringUp(1, true)
 	must(t, r.lab.Move("w1", r.addr(8)))
 	must(t, r.lab.WaitReady(r.ctx, "w1"))
-	must(t, r.calls("w1"))
+	r.answers("w1")
 	if r.lab.Node("w1").Spec().Address != r.addr(8) {
 		t.Error("the node kept its address")
 	}

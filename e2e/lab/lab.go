@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sort"
 	"sync"
+	"syscall"
 
 	"ichor.maesh.dev/ichor/e2e/lab/node"
 	"ichor.maesh.dev/ichor/e2e/lab/wire"
@@ -49,6 +50,8 @@ type Lab struct {
 	net     *wire.Net
 	hooks   *hooks
 
+	locked *os.File
+
 	mu     sync.Mutex
 	nodes  map[string]*node.Node
 	closed bool
@@ -68,13 +71,16 @@ func New(_ context.Context, opts Options) (*Lab, error) {
 	default:
 		l.timings = node.Fast()
 	}
+	if err := l.lock(); err != nil {
+		return nil, err
+	}
 	dirs, err := os.ReadDir(l.nodesDir())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("start lab: %w", err)
 	}
 	for _, d := range dirs {
 		if _, err := l.add(node.Spec{Name: d.Name()}); err != nil {
-			return nil, fmt.Errorf("start lab: %w", err)
+			return nil, errors.Join(fmt.Errorf("start lab: %w", err), l.Close())
 		}
 	}
 	for _, n := range l.Nodes() {
@@ -83,6 +89,23 @@ func New(_ context.Context, opts Options) (*Lab, error) {
 		}
 	}
 	return l, nil
+}
+
+// lock keeps a second lab off the folder. The lock ends with the process, however it ends.
+func (l *Lab) lock() error {
+	if err := os.MkdirAll(l.opts.StateDir, 0o700); err != nil {
+		return fmt.Errorf("start lab: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(l.opts.StateDir, "nodes.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("start lab: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return fmt.Errorf("start lab: another lab runs on %s: %w", l.opts.StateDir, err)
+	}
+	l.locked = f
+	return nil
 }
 
 func (l *Lab) nodesDir() string { return filepath.Join(l.opts.StateDir, "nodes") }
@@ -214,6 +237,7 @@ func (l *Lab) Close() error {
 		wg.Go(func() { errs[i] = n.Close() })
 	}
 	wg.Wait()
+	l.locked.Close()
 	return errors.Join(errs...)
 }
 

@@ -53,6 +53,9 @@ type boot struct {
 	dead       bool              // a rollback to no configuration: port 50000 stays closed
 	members    string            // the hostname last shown
 	sections   map[string]string // parts of the configuration, to see what changed
+	registered bool              // the kubelet registered the Node
+	podsUp     bool              // the static pods came up
+	apiDown    bool              // the API server is not ready: its etcd does not answer
 	podVersion int
 
 	exit chan outcome

@@ -5,8 +5,59 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/config"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
+
+// Bootstrap implements machine.MachineService. Nothing here or on a real node keeps a second
+// control plane without data from starting a second cluster.
+func (a *api) Bootstrap(ctx context.Context, in *machine.BootstrapRequest) (*machine.BootstrapResponse, error) {
+	b := a.boot
+	if !b.criUp(ctx) {
+		return nil, status.Error(codes.FailedPrecondition, "bootstrap is not available yet")
+	}
+	if err := a.checkControlPlane("bootstrap"); err != nil {
+		return nil, err
+	}
+	if !b.timeSynced(ctx) {
+		return nil, status.Error(codes.FailedPrecondition, "time is not in sync yet")
+	}
+	if !b.disks.etcdEmpty() {
+		return nil, status.Error(codes.AlreadyExists, "etcd data directory is not empty")
+	}
+	e := b.getEtcd()
+	if e == nil {
+		return nil, status.Error(codes.FailedPrecondition, "bootstrap is not available yet")
+	}
+	e.stop(false)
+	b.svc.set("etcd", stFinished, "Bootstrap requested")
+	e.start(launch{bootstrap: true, recover: in.RecoverEtcd, skipHash: in.RecoverSkipHashCheck})
+	b.node.count(func(c *Counters) { c.Bootstrap++ })
+	b.node.emit("bootstrap", "")
+	return &machine.BootstrapResponse{Messages: []*machine.Bootstrap{{}}}, nil
+}
+
+// criUp waits a moment for the container runtime, where the release does.
+func (b *boot) criUp(ctx context.Context) bool {
+	if !b.node.release.bootstrapWaits {
+		up, _ := b.svc.is("cri")
+		return up
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.node.opts.Timings.BootstrapWait)
+	defer cancel()
+	return b.waitUp(ctx, "cri")
+}
+
+func (b *boot) timeSynced(ctx context.Context) bool {
+	if b.checkTime() == "" {
+		return true
+	}
+	// Talos waits 5 s for the time to be in sync.
+	sleep(ctx, 5*b.node.opts.Timings.BootstrapWait)
+	return b.checkTime() == ""
+}
 
 // Bootstrap starts etcd's first member on the node, as the lab itself and not as a caller: it is
 // not counted. It waits until the node can, and does nothing on a node with etcd data.

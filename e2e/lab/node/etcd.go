@@ -201,6 +201,7 @@ func (e *etcdService) check(ctx context.Context) {
 	if err != nil {
 		if e.b.ctx.Err() == nil {
 			e.b.svc.health("etcd", false, err.Error())
+			e.b.followEtcd(false)
 		}
 		return
 	}
@@ -209,6 +210,7 @@ func (e *etcdService) check(ctx context.Context) {
 		r.TypedSpec().MemberID = etcdres.FormatMemberID(id)
 	})
 	e.b.svc.health("etcd", true, "")
+	e.b.followEtcd(true)
 }
 
 // shut ends the member's process.

@@ -11,6 +11,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+
+	"ichor.maesh.dev/ichor/e2e/lab/wire"
 )
 
 // staticPods of a control plane, as the kubelet reports them.
@@ -51,11 +53,48 @@ func (b *boot) kubelet() {
 		if !sleep(b.ctx, t.Kubelet) || b.stopping() {
 			return
 		}
+		b.mu.Lock()
+		b.podsUp = true
+		b.mu.Unlock()
 		for _, p := range staticPods {
 			b.showPod(p, true)
 		}
 	}
+	// The Node registers once the kubelet reaches an API server.
+	for !b.kubeReachable() {
+		if !sleep(b.ctx, t.Trustd) || b.stopping() {
+			return
+		}
+	}
 	b.showKubeNode()
+}
+
+// kubeReachable says whether an API server that the node knows would answer it.
+func (b *boot) kubeReachable() bool {
+	for _, n := range b.controlPlanes() {
+		pb := n.current()
+		if pb == nil || b.node.opts.Net.Verdict(b.node.Name(), n.Name()) != wire.Open {
+			continue
+		}
+		pb.mu.Lock()
+		up := pb.podsUp && !pb.apiDown
+		pb.mu.Unlock()
+		if up {
+			return true
+		}
+	}
+	return false
+}
+
+// followEtcd makes the API server ready or not as its etcd answers or not.
+func (b *boot) followEtcd(healthy bool) {
+	b.mu.Lock()
+	changed := b.podsUp && b.apiDown == healthy
+	b.apiDown = !healthy
+	b.mu.Unlock()
+	if changed && !b.stopping() {
+		b.setPodReady(staticPods[0], healthy)
+	}
 }
 
 // waitRunning waits until a service really runs and is healthy.
@@ -81,12 +120,22 @@ func (b *boot) stopping() bool {
 	return b.ctx.Err() != nil
 }
 
+// showPod writes a pod as pending, or as running and ready.
 func (b *boot) showPod(name string, ready bool) {
-	host := b.hostname()
-	phase, cond := "Pending", "False"
 	if ready {
-		phase, cond = "Running", "True"
+		b.putPod(name, "Running", "True")
+	} else {
+		b.putPod(name, "Pending", "False")
 	}
+}
+
+// setPodReady changes the readiness of a pod that runs.
+func (b *boot) setPodReady(name string, ready bool) {
+	b.putPod(name, "Running", map[bool]string{true: "True", false: "False"}[ready])
+}
+
+func (b *boot) putPod(name, phase, cond string) {
+	host := b.hostname()
 	b.mu.Lock()
 	version := fmt.Sprint(b.podVersion + 1)
 	b.mu.Unlock()
@@ -105,6 +154,9 @@ func (b *boot) showPod(name string, ready bool) {
 }
 
 func (b *boot) stopPods() {
+	b.mu.Lock()
+	b.podsUp = false
+	b.mu.Unlock()
 	list, err := safe.StateListAll[*k8s.StaticPodStatus](b.ctx, b.state)
 	if err != nil {
 		return
@@ -117,6 +169,9 @@ func (b *boot) stopPods() {
 
 // showKubeNode writes the Node's status as the API server would have it.
 func (b *boot) showKubeNode() {
+	b.mu.Lock()
+	b.registered = true
+	b.mu.Unlock()
 	cfg, host := b.config(), b.hostname()
 	if cfg == nil || cfg.Machine() == nil || host == "" || cfg.Machine().Kubelet().SkipNodeRegistration() {
 		b.refresh()
@@ -145,7 +200,7 @@ func (n *Node) SetNodeReady(ready bool) {
 	b := n.boot
 	n.mu.Unlock()
 	if b != nil {
-		if _, healthy := b.svc.is("kubelet"); healthy {
+		if b.isRegistered() {
 			b.showKubeNode()
 		}
 	}
@@ -177,7 +232,7 @@ func (b *boot) restartChanged() {
 	}
 	if before["kubelet"] != now["kubelet"] {
 		b.goDo(b.restartKubelet)
-	} else {
+	} else if b.isRegistered() {
 		b.showKubeNode()
 	}
 	for _, p := range staticPods {
@@ -217,8 +272,16 @@ func (b *boot) restartKubelet() {
 	b.svc.set("kubelet", stRunning, "Started task kubelet")
 	if sleep(b.ctx, b.node.opts.Timings.Kubelet/4) && !b.stopping() {
 		b.svc.health("kubelet", true, "")
-		b.showKubeNode()
+		if b.isRegistered() {
+			b.showKubeNode()
+		}
 	}
+}
+
+func (b *boot) isRegistered() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.registered
 }
 
 func (b *boot) restartPod(name string) {

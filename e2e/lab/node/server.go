@@ -1,10 +1,12 @@
 package node
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -222,6 +224,12 @@ func (b *boot) certify(s *server) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !slices.EqualFunc(s.cas, cas, bytes.Equal) {
+		for target, c := range s.conns { // they trust the old authorities
+			c.Close()
+			delete(s.conns, target)
+		}
+	}
 	s.cert, s.cas, s.proxy, s.fp = cert, cas, proxy, fp
 	return nil
 }
