@@ -116,8 +116,9 @@ func (b *memoryBranch) Write(_ context.Context, data []byte, prev string) (strin
 }
 
 func newRig(t *testing.T) *rig {
+	t.Parallel()
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	t.Cleanup(cancel)
 	b, err := made[0]()
 	must(t, err)
@@ -127,7 +128,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{T: t, ctx: ctx, lab: l, net: nextNet.Add(1), bundle: b, branch: &memoryBranch{}, dir: t.TempDir(), log: &syncBuffer{}, said: &syncBuffer{}}
 	r.spec = &observe.Cluster{Name: "lab", Bundle: b, Interval: 2 * time.Minute, Grace: time.Minute, Retry: 10 * time.Second, MaxIndexLag: 100, FingerprintKey: []byte("k")}
 	r.desired = &plan.Desired{Name: "lab", Commit: "c1"}
-	r.observer = observe.New(observe.Options{Timeout: 3 * time.Second})
+	r.observer = observe.New(observe.Options{Timeout: 2 * time.Second})
 	t.Cleanup(r.observer.Close)
 	j, err := journal.Open(journal.Options{Store: r.branch, Dir: r.dir, Keys: [][]byte{[]byte("key")}})
 	must(t, err)
