@@ -3,9 +3,11 @@ package harness
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"text/template"
 )
 
@@ -29,7 +31,18 @@ type Fleet struct {
 	APIServerVerbosity string
 	// Mode of the rollout, default apply.
 	Mode string
-	// Extra files by name.
+	// KubernetesVersion, default v1.36.1.
+	KubernetesVersion string
+	// OnDrift of the rollout, default correct.
+	OnDrift string
+	// Suspend the cluster.
+	Suspend bool
+	// MachineSpec are further lines of a machine's spec, MachineAnnotations its annotations, by machine.
+	MachineSpec        map[string]string
+	MachineAnnotations map[string]map[string]string
+	// Without are machines that are left out; their files are deleted.
+	Without []string
+	// Extra files by name; "" deletes one.
 	Extra map[string]string
 }
 
@@ -46,7 +59,10 @@ metadata:
 spec:
   talosVersion: {{.TalosVersion}}
   contract: {{.Contract}}
-  kubernetesVersion: v1.36.1
+  kubernetesVersion: {{.KubernetesVersion}}
+{{- if .Suspend}}
+  suspend: true
+{{- end}}
   endpoint:
     type: loadBalancer
     address: {{.Net}}.100
@@ -59,6 +75,7 @@ spec:
   rollout:
     settle: {{.Settle}}
     mode: {{.Mode}}
+    onDrift: {{.OnDrift}}
   reachability:
     interval: {{.Interval}}
     grace: {{.Grace}}
@@ -68,6 +85,12 @@ var machineTemplate = template.Must(template.New("machine").Parse(`apiVersion: i
 kind: TalosMachine
 metadata:
   name: {{.Name}}
+{{- if .Annotations}}
+  annotations:
+{{- range $k, $v := .Annotations}}
+    {{$k}}: {{printf "%q" $v}}
+{{- end}}
+{{- end}}
 spec:
   clusterRef:
     name: {{.Cluster}}
@@ -75,6 +98,9 @@ spec:
   approvalState: approved
   endpoint: {{.Endpoint}}
   hostname: {{.Cluster}}-{{.Name}}
+{{- if .Spec}}
+  {{.Spec}}
+{{- end}}
 `))
 
 var patchTemplate = template.Must(template.New("patch").Parse(`
@@ -117,42 +143,80 @@ func orDefault(s *string, def string) {
 
 // Write writes the files; the secrets bundle stays as it is.
 func (f Fleet) Write() error {
-	orDefault(&f.Name, "prod")
-	orDefault(&f.TalosVersion, "v1.13.5")
-	orDefault(&f.Contract, "v1.13")
-	orDefault(&f.Settle, "1s")
-	orDefault(&f.Interval, "2s")
-	orDefault(&f.Grace, "3s")
-	orDefault(&f.Mode, "apply")
+	f.defaults()
 	files := map[string][]byte{}
 	if err := fill(files, f.Name+"/cluster.yaml", clusterTemplate, f); err != nil {
 		return err
 	}
-	machine := func(name, role, last string) error {
-		return fill(files, f.Name+"/"+name+".yaml", machineTemplate, map[string]string{
-			"Name": name, "Cluster": f.Name, "Role": role, "Endpoint": f.Net + "." + last,
-		})
-	}
-	for i := range f.ControlPlanes {
-		if err := machine(fmt.Sprintf("cp%d", i+1), "controlplane", fmt.Sprint(11+i)); err != nil {
+	for _, m := range f.machines() {
+		if err := f.machine(files, m); err != nil {
 			return err
 		}
 	}
-	for i := range f.Workers {
-		if err := machine(fmt.Sprintf("w%d", i+1), "worker", fmt.Sprint(21+i)); err != nil {
-			return err
-		}
-	}
+	patches := f.Name + "/patches.yaml"
+	files[patches] = nil
 	if f.Somaxconn != "" || f.APIServerVerbosity != "" {
-		if err := fill(files, f.Name+"/patches.yaml", patchTemplate, f); err != nil {
+		if err := fill(files, patches, patchTemplate, f); err != nil {
 			return err
 		}
 	}
 	for name, text := range f.Extra {
 		files[name] = []byte(text)
 	}
+	return f.store(files)
+}
+
+func (f *Fleet) defaults() {
+	orDefault(&f.Name, "prod")
+	orDefault(&f.TalosVersion, "v1.13.5")
+	orDefault(&f.Contract, "v1.13")
+	orDefault(&f.KubernetesVersion, "v1.36.1")
+	orDefault(&f.Settle, "1s")
+	orDefault(&f.Interval, "2s")
+	orDefault(&f.Grace, "3s")
+	orDefault(&f.Mode, "apply")
+	orDefault(&f.OnDrift, "correct")
+}
+
+// place of a machine: its name, role and the last number of its address.
+type place struct {
+	name, role string
+	last       int
+}
+
+func (f Fleet) machines() []place {
+	var out []place
+	for i := range f.ControlPlanes {
+		out = append(out, place{fmt.Sprintf("cp%d", i+1), "controlplane", 11 + i})
+	}
+	for i := range f.Workers {
+		out = append(out, place{fmt.Sprintf("w%d", i+1), "worker", 21 + i})
+	}
+	return out
+}
+
+func (f Fleet) machine(files map[string][]byte, m place) error {
+	path := f.Name + "/" + m.name + ".yaml"
+	if slices.Contains(f.Without, m.name) {
+		files[path] = nil
+		return nil
+	}
+	return fill(files, path, machineTemplate, map[string]any{
+		"Name": m.name, "Cluster": f.Name, "Role": m.role, "Endpoint": fmt.Sprintf("%s.%d", f.Net, m.last),
+		"Annotations": f.MachineAnnotations[m.name], "Spec": f.MachineSpec[m.name],
+	})
+}
+
+// store writes the files; those without content are deleted.
+func (f Fleet) store(files map[string][]byte) error {
 	for name, data := range files {
 		path := filepath.Join(f.Dir, name)
+		if len(data) == 0 {
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			continue
+		}
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}

@@ -28,11 +28,16 @@ type Lab struct {
 
 // StartLab starts a lab for the repository in repo. Its state folder may be that of an earlier one.
 func StartLab(repo, state string, configured bool) (*Lab, error) {
+	return StartLabWith(repo, state, configured, io.Discard)
+}
+
+// StartLabWith is StartLab with a listener that gets the lab's events as JSON lines.
+func StartLabWith(repo, state string, configured bool, events io.Writer) (*Lab, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Lab{Client: cli.NewClient(state), Repo: repo, State: state, done: make(chan error, 1), end: cancel}
 	go func() {
 		l.done <- cli.Up(ctx, cli.UpOptions{
-			Repo: repo, State: state, Configured: configured, MakeSecrets: true, ForgeRepo: "lab/fleet", Events: io.Discard,
+			Repo: repo, State: state, Configured: configured, MakeSecrets: true, ForgeRepo: "lab/fleet", Events: events,
 			Said: io.Discard, Log: slog.New(slog.DiscardHandler), Nodes: cli.NewNodes,
 		})
 	}()
@@ -46,7 +51,7 @@ func AttachLab(ctx context.Context, repo, state string) (*Lab, error) {
 }
 
 func (l *Lab) ready(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, 60*time.Second)
+	limited, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	var last error
 	for {

@@ -106,6 +106,14 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
+// Signal sends a signal; one that has ended already is no error.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
 // Stop asks it to end and waits at most 20 s.
 func (p *Process) Stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
