@@ -35,13 +35,18 @@ func (w *world) install(m *machine) {
 	})
 }
 
-// bootstrap picks the first approved control plane and bootstraps etcd on it when every one is seen empty.
+// bootstrap picks the first control plane that waits and bootstraps etcd on it when every approved one is seen empty.
 func (w *world) bootstrap() {
-	if len(w.cps) == 0 || w.bootstrapped() && w.off == "" {
+	if w.bootstrapped() && w.off != "bootstrap-once" {
 		return
 	}
-	m := w.cps[0]
-	if m.taken || m.mode() != ModeConfigured {
+	var m *machine
+	for _, o := range w.cps {
+		if m == nil && !o.taken && o.answersConfigured() && o.etcdEmpty() {
+			m = o
+		}
+	}
+	if m == nil {
 		return
 	}
 	a := wish{kind: DoBootstrap, m: m, destructive: true}

@@ -263,7 +263,9 @@ func (s *scenario) inventory(w words) {
 	if w.has("adopted") {
 		s.in.Inventory.Adopted = true
 	}
-	w.set("bootstrapped", &s.in.Inventory.BootstrapMachine)
+	if w.has("bootstrapped") {
+		s.in.Inventory.BootstrapMachine, s.in.Inventory.BootstrapUUID = w["bootstrapped"], ""
+	}
 	w.set("applied", &s.in.Inventory.AppliedCommit)
 }
 

@@ -71,6 +71,14 @@ func (f *fleet) moveGit() {
 			f.wishes[n.name] = c
 		}
 	}
+	switch r := f.rnd.Float64(); {
+	case r < 0.05 && f.count(plan.RoleControlPlane) < 5:
+		f.approve(plan.RoleControlPlane)
+	case r < 0.10 && f.count(plan.RoleWorker) < 4:
+		f.approve(plan.RoleWorker)
+	}
+	f.desired.Reboot = []string{"auto", "auto", "auto", "auto", "window", "manual"}[f.rnd.IntN(6)]
+	f.desired.InWindow = f.chance(0.5)
 	f.desired.Observe = f.chance(0.05)
 	f.desired.CheckPassed = !f.chance(0.05)
 	f.desired.Holds = nil
@@ -88,20 +96,30 @@ func (f *fleet) finalHead() {
 		f.wishes[n.name] = c
 		n.cutUntil, n.otherUntil = time.Time{}, time.Time{}
 	}
-	cps := 0
-	for _, n := range f.nodes {
-		if n.role == plan.RoleControlPlane {
-			cps++
-		}
-	}
-	if cps%2 == 0 { // an even number disrupts nothing: a replacement is approved
-		n := &node{name: fmt.Sprintf("cp%d", cps+1), role: plan.RoleControlPlane, minor: f.nodes[0].minor}
-		n.uuid = "uuid-" + n.name
-		f.nodes = append(f.nodes, n)
-		f.wishes[n.name] = f.wishes["cp1"]
-		f.desired.ControlPlaneCount = cps + 1
+	if cps := f.count(plan.RoleControlPlane); cps%2 == 0 { // an even number disrupts nothing: another is approved
+		f.approve(plan.RoleControlPlane)
 	}
 	f.pushFail = time.Time{}
-	f.desired.Observe, f.desired.CheckPassed, f.desired.Holds = false, true, nil
+	f.desired.Observe, f.desired.CheckPassed, f.desired.Holds, f.desired.Reboot = false, true, nil, "auto"
 	f.commit("the end")
+}
+
+func (f *fleet) count(role string) int {
+	n := 0
+	for _, m := range f.nodes {
+		if m.role == role {
+			n++
+		}
+	}
+	return n
+}
+
+// approve one more machine, which waits in maintenance mode.
+func (f *fleet) approve(role string) {
+	name := fmt.Sprintf("w%d", f.count(role)+1)
+	if role == plan.RoleControlPlane {
+		name = fmt.Sprintf("cp%d", f.count(role)+1)
+	}
+	f.nodes = append(f.nodes, &node{name: name, role: role, uuid: "uuid-" + name, minor: f.nodes[0].minor})
+	f.wishes[name] = config{Live: f.commits*10 + 3}
 }

@@ -33,6 +33,9 @@ func (f *fleet) checkAct(i *ichor, n *node, a plan.Action) {
 	if a.Kind == plan.DoReboot && !n.needsReboot() && f.now.Sub(n.driftAt) > 10*time.Second {
 		f.violated("%s was rebooted for nothing", n.name)
 	}
+	if a.Kind == plan.DoReboot && (d.Reboot == "manual" || d.Reboot == "window" && !d.InWindow) {
+		f.violated("%s was rebooted, which the policy leaves to a person or a window", n.name)
+	}
 	if n.role == plan.RoleControlPlane && n.configured && a.Kind != plan.DoConfirm {
 		f.checkControlPlane(n, a)
 	}

@@ -111,12 +111,7 @@ func newFleet(seed uint64) *fleet {
 }
 
 func (f *fleet) shape() string {
-	cps := 0
-	for _, n := range f.nodes {
-		if n.role == plan.RoleControlPlane {
-			cps++
-		}
-	}
+	cps := f.count(plan.RoleControlPlane)
 	return fmt.Sprintf("%d control planes, %d workers, Talos 1.%d, try %v, settle %s", cps, len(f.nodes)-cps, f.nodes[0].minor, f.desired.Try, f.desired.Settle)
 }
 
