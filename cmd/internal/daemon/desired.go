@@ -14,7 +14,6 @@ import (
 	"ichor.maesh.dev/ichor/render"
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/fleet"
-	"ichor.maesh.dev/ichor/schemas/secret"
 	"ichor.maesh.dev/ichor/schemas/state"
 	"ichor.maesh.dev/ichor/schemas/v1alpha1"
 )
@@ -65,7 +64,7 @@ func prepare(ctx context.Context, t *target, keys bundle.Keys) *prepared {
 		return p
 	}
 	p.bundle = b
-	values, err := encryptedValues(t.cluster, keys)
+	values, err := render.EncryptedValues(t.cluster, keys)
 	if err != nil {
 		p.hold(state.ReasonSecretsBundleUnavailable, "%s", err)
 		return p
@@ -107,30 +106,6 @@ func position(pos fleet.Position) string {
 		return pos.File
 	}
 	return fmt.Sprintf("%s:%d", pos.File, pos.Line)
-}
-
-// encryptedValues collects the decrypted patch values of a cluster by file, document and path.
-func encryptedValues(c *fleet.Cluster, keys bundle.Keys) (map[string]secret.Bytes, error) {
-	values := map[string]secret.Bytes{}
-	seen := map[string]bool{}
-	for _, p := range c.Patches {
-		for _, e := range p.Entries {
-			if e.Sops == nil || seen[e.Sops.Path] {
-				continue
-			}
-			seen[e.Sops.Path] = true
-			docs, err := keys.Open(e.Sops)
-			if err != nil {
-				return nil, err
-			}
-			for i, doc := range docs {
-				for path, v := range doc {
-					values[fmt.Sprintf("%s#%d:%s", e.Sops.Path, i, path)] = v
-				}
-			}
-		}
-	}
-	return values, nil
 }
 
 // desired maps a prepared target into the decision core's words.
