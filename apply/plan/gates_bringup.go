@@ -105,9 +105,15 @@ func bootstrapEmpty(w *world, a wish) *refusal {
 	if a.kind != DoBootstrap {
 		return nil
 	}
+	if w.cpTaken != "" {
+		return refuse(state.ReasonWaiting, "bootstrap waits for control plane %s", w.cpTaken)
+	}
 	var old []*machine
 	var names []string
 	for _, m := range w.cps {
+		if len(m.intents) > 0 {
+			return refuse(state.ReasonWaiting, "bootstrap waits: the outcome of %s of %s is not seen yet", m.intents[0].Act, m.name)
+		}
 		if m.reach() == ReachUnreachable {
 			return refuse(state.ReasonWaiting, "bootstrap waits: %s can't be reached, and may have etcd data", m.name)
 		}

@@ -22,6 +22,13 @@ func drawInput(t *rapid.T) Input {
 	if rapid.IntRange(0, 4).Draw(t, "bare") == 0 {
 		s.bare(cps, workers)
 		s.in.Inventory.Adopted = rapid.Bool().Draw(t, "adopted")
+		if s.in.Inventory.Adopted && rapid.Bool().Draw(t, "waiting") {
+			for i := range cps {
+				name := fmt.Sprintf("cp%d", i+1)
+				s.known(name, words{"sent": "d1", "sent-ago": "1m", "node": "node-" + name})
+				s.seen(name, words{"configured": "", "waiting": ""})
+			}
+		}
 	} else {
 		s.fleet(cps, workers)
 	}
@@ -138,7 +145,7 @@ func TestProperties(t *testing.T) {
 			acts[a.Kind]++
 		}
 	})
-	for _, kind := range []ActionKind{DoInstall, DoConfigure, DoConfirm, DoForfeit, DoReboot, CloseIntent, RecordAdopt, RecordInForce, RecordFailure, RecordIdentity, RecordRebootPending} {
+	for _, kind := range []ActionKind{DoInstall, DoBootstrap, DoConfigure, DoConfirm, DoForfeit, DoReboot, CloseIntent, RecordAdopt, RecordInForce, RecordFailure, RecordIdentity, RecordRebootPending} {
 		if acts[kind] == 0 {
 			t.Errorf("the random inputs never lead to %s: they prove nothing about it", kind)
 		}
@@ -255,8 +262,33 @@ func (w *twin) checkMachine(a Action) {
 	if a.Kind == DoBootstrap {
 		w.checkBootstrap(a)
 	}
+	if a.Kind == DoReboot && f.BootID == "" {
+		w.fail(a, "its boot ID is not known")
+	}
+	if a.Kind == DoInstall || a.Kind == DoConfigure {
+		w.checkRender(a, m, f, e)
+	}
 	if a.Kind == DoReboot && (w.in.Desired.Reboot == "manual" || (w.in.Desired.Reboot == "window" && !w.in.Desired.InWindow)) {
 		w.fail(a, "reboots are held")
+	}
+}
+
+// checkRender: the contract is one that the node knows, and no render goes out that the tool has changed.
+func (w *twin) checkRender(a Action, m *DesiredMachine, f MachineFacts, e *state.MachineInventory) {
+	if w.in.Desired.Contract == "v1.14" && strings.HasPrefix(f.TalosVersion, "v1.13") {
+		w.fail(a, "its contract is above what it runs")
+	}
+	if e != nil && e.InForceDigest != "" && e.InForceDigest != m.Digest && m.BaselineDigest != e.InForceDigest {
+		w.fail(a, "the tool changed the render")
+	}
+	if e == nil && f.Mode == ModeConfigured && !(f.Config.Equal && f.Config.PersistentEqual) {
+		w.fail(a, "nobody knows it")
+	}
+	for _, o := range w.in.Desired.Machines {
+		oe := w.in.Inventory.Machines[o.Name]
+		if a.Kind == DoConfigure && o.Name != a.Machine && o.Approval == "approved" && oe != nil && oe.FailedDigest == o.Digest && !w.broken(a.Machine) {
+			w.fail(a, "the rollout stopped at %s", o.Name)
+		}
 	}
 }
 
@@ -299,7 +331,13 @@ func (w *twin) checkControlPlane(a Action) {
 		if m.Name != a.Machine && !ok && !broken {
 			w.fail(a, "%s is not a healthy member", m.Name)
 		}
-		if m.Name != a.Machine {
+		if m.Name != a.Machine && !broken {
+			if w.in.Desired.SkipKubernetesGates == "" && (o.APIServerReady == nil || !*o.APIServerReady) {
+				w.fail(a, "the API server of %s is not known to be ready", m.Name)
+			}
+			if w.in.Desired.SkipKubernetesGates == "" && (o.WellSince.IsZero() || o.At.Sub(o.WellSince) < w.in.Desired.Settle) {
+				w.fail(a, "%s was not well for the settle time", m.Name)
+			}
 			for _, it := range w.in.Inventory.Intents {
 				if it.Machine == m.Name && it.Act != state.ActInstall {
 					w.fail(a, "%s has an open intent", m.Name)
