@@ -28,3 +28,6 @@ case $(go env GOVERSION) in
 go1.2[6-9]*|go1.[3-9][0-9]*|go[2-9]*) ;;
 *) say "Go 1.26 or newer is needed; this is $(go env GOVERSION)"; exit 1 ;;
 esac
+
+# The alert rules' tests need promtool. A machine without it is told at the test that needs it.
+hack/tools.sh promtool >/dev/null || say "no promtool: the test of examples/prometheus will fail"

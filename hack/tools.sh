@@ -3,12 +3,34 @@
 #
 #   hack/tools.sh talosctl      the real Talos client, for tests against the lab
 #   hack/tools.sh gofumpt       formatter        hack/tools.sh staticcheck    linter
+#   hack/tools.sh promtool      Prometheus' checker of alert rules: the one on the PATH, else out of Debian's package,
+#                               unpacked and not installed (installing it would start a server)
 #
 # Each tool's versions are pinned by the go.mod and go.sum of its folder under hack/tools; the cache is keyed by
 # those, so a second run costs nothing. ICHOR_TOOLS_DIR moves the cache (default: the user's cache folder).
 set -euo pipefail
 cd "$(dirname "$0")/tools"
-name=${1:?usage: hack/tools.sh talosctl|gofumpt|staticcheck}
+name=${1:?usage: hack/tools.sh talosctl|gofumpt|staticcheck|promtool}
+cache=${ICHOR_TOOLS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/ichor-tools}
+if [ "$name" = promtool ]; then
+  if command -v promtool; then exit 0; fi
+  bin=$cache/promtool/promtool
+  mkdir -p "$cache"
+  exec 9>"$cache/promtool.lock"
+  flock 9
+  if [ ! -x "$bin" ]; then
+    command -v apt-get >/dev/null || { echo "hack/tools.sh: promtool is missing and this is no Debian system: install Prometheus" >&2; exit 1; }
+    tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
+    sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+    echo "hack/tools.sh: unpacking promtool (once; into $cache)" >&2
+    (cd "$tmp" && { apt-get download -q prometheus >/dev/null 2>&1 ||
+      { $sudo apt-get update -q >/dev/null && apt-get download -q prometheus >/dev/null; } } && dpkg-deb -x prometheus_*.deb .)
+    mkdir -p "$cache/promtool"
+    mv "$tmp/usr/bin/promtool" "$bin"
+  fi
+  echo "$bin"
+  exit 0
+fi
 ldflags=
 case $name in
 talosctl)
@@ -16,10 +38,9 @@ talosctl)
   ldflags="-X github.com/siderolabs/talos/pkg/machinery/version.Tag=v1.13.5" ;;
 gofumpt) dir=lint pkg=mvdan.cc/gofumpt ;;
 staticcheck) dir=lint pkg=honnef.co/go/tools/cmd/staticcheck ;;
-*) echo "hack/tools.sh: unknown tool $name; there are talosctl, gofumpt and staticcheck" >&2; exit 2 ;;
+*) echo "hack/tools.sh: unknown tool $name; there are talosctl, gofumpt, staticcheck and promtool" >&2; exit 2 ;;
 esac
 key=$( (cat "$dir/go.mod" "$dir/go.sum"; go env GOVERSION; echo "$ldflags") | sha256sum | cut -c1-16)
-cache=${ICHOR_TOOLS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/ichor-tools}
 bin=$cache/$name-$key/$name
 if [ ! -x "$bin" ]; then
   mkdir -p "$(dirname "$bin")"
