@@ -42,7 +42,7 @@ func (w *world) bootstrap() {
 	}
 	var m *machine
 	for _, o := range w.cps {
-		if m == nil && !o.taken && o.answersConfigured() && o.etcdEmpty() {
+		if m == nil && !o.taken && len(o.intents) == 0 && o.answersConfigured() && o.etcdEmpty() {
 			m = o
 		}
 	}

@@ -321,8 +321,8 @@ func (w *twin) checkControlPlane(a Action) {
 		o := w.in.Observed[m.Name]
 		ok := o.Reach == ReachOK && o.Mode == ModeConfigured && o.Etcd != nil && o.Etcd.MemberID != "" && !o.Etcd.Learner &&
 			o.Etcd.LinearizableRead != nil && *o.Etcd.LinearizableRead && w.in.Now.Sub(o.At) <= 10*time.Second && o.Identity.UUID == m.UUID
-		if ok {
-			healthy++
+		if ok && m.Name != a.Machine {
+			healthy++ // what is left without it
 		}
 		if o.Etcd != nil && o.Reach == ReachOK && o.Mode == ModeConfigured && len(o.Etcd.Members) > listed {
 			listed = len(o.Etcd.Members)
@@ -349,8 +349,8 @@ func (w *twin) checkControlPlane(a Action) {
 		return
 	}
 	n := max(approved, listed)
-	if healthy-1 < n/2+1 {
-		w.fail(a, "%d of %d voters would be left", healthy-1, n)
+	if healthy < n/2+1 {
+		w.fail(a, "%d of %d voters would be left", healthy, n)
 	}
 	if approved%2 == 0 {
 		w.fail(a, "%d control planes are even", approved)
