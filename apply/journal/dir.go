@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // ErrLocked: another process uses this state folder.
@@ -35,12 +34,9 @@ func openDir(path string) (*dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the state folder: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lockFileNow(f); err != nil {
 		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, ErrLocked
-		}
-		return nil, fmt.Errorf("lock the state folder: %w", err)
+		return nil, err
 	}
 	return &dir{path: path, lock: f}, nil
 }

@@ -100,7 +100,10 @@ func KindOf(err error) Kind {
 // marks are the known texts of Talos and gRPC. They are looked at here and nowhere else
 // (facts: talos.md 1.6, 3, 6; seen on 1.13.5 and 1.14.0-rc.1).
 var (
-	marksNotSent  = []string{"connection error:", "dial tcp", "authentication handshake failed", "error reading server preface", "while waiting for connections", "no children to pick from"}
+	// The connection never stood, so nothing was sent …
+	marksNotSent = []string{"Error while dialing", "dial tcp", "authentication handshake failed", "error reading server preface", "while waiting for connections", "no children to pick from"}
+	// … whereas with these it stood and broke, whatever else the text says.
+	marksSent     = []string{"closing transport", "error reading from server"}
 	markImmediate = "can't be applied in immediate mode"
 	markCPOnly    = "only available on control plane nodes"
 	markLearner   = "rpc not supported for learner"
@@ -118,7 +121,7 @@ func classify(op, endpoint string, err error, write bool, s *Scrubber) *Error {
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown, codes.Internal, codes.Aborted, codes.DataLoss:
 		// An answer of these codes may come after the node did what was asked.
-		e.Lost = write && !containsAny(text, marksNotSent)
+		e.Lost = write && (!containsAny(text, marksNotSent) || containsAny(text, marksSent))
 	}
 	switch e.Kind {
 	case NeedsReboot:

@@ -30,7 +30,9 @@ func TestClassify(t *testing.T) {
 		{codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: certificate required"`, Unreachable, false},
 		{codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: leaf peer certificate doesn't match the provided fingerprints: [AAAA]"`, WrongCertificate, false},
 		{codes.Unavailable, "error reading from server: EOF", Unreachable, true},
-		{codes.Unavailable, "closing transport due to: connection error", Unreachable, false},
+		{codes.Unavailable, `closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: NO_ERROR`, Unreachable, true},
+		{codes.Unavailable, "write tcp 127.0.0.1:4->127.0.0.9:50000: write: broken pipe", Unreachable, true},
+		{codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial unix /system/run/machined/machine.sock: connect: no such file or directory"`, Unreachable, false},
 		{codes.DeadlineExceeded, "context deadline exceeded", Timeout, true},
 		{codes.DeadlineExceeded, "latest balancer error: connection error: desc = \"transport: Error while dialing\"", Timeout, false},
 		{codes.Canceled, "context canceled", Timeout, true},
@@ -46,7 +48,7 @@ func TestClassify(t *testing.T) {
 		{codes.Internal, "stream terminated by RST_STREAM", Failed, true},
 	} {
 		e := classify("trying", "127.0.0.9:50000", fmt.Errorf("wrapped: %w", status.Error(c.code, c.text)), true, NewScrubber("topsecrettoken"))
-		if e.Kind != c.kind || (e.Lost != c.lost && !strings.Contains(c.text, "closing transport")) {
+		if e.Kind != c.kind || e.Lost != c.lost {
 			t.Errorf("%s %q: got kind %s, lost %t", c.code, c.text, e.Kind, e.Lost)
 		}
 		if strings.Contains(e.Error(), "topsecret") || strings.Contains(e.Error(), "diff:") {

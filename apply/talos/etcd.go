@@ -14,6 +14,9 @@ import (
 // etcdTimeout of an etcd call through Talos. They hang where there is no etcd yet, and where there is no quorum.
 const etcdTimeout = 3 * time.Second
 
+// readTimeout of the member list, which is a linearizable read: a healthy member answers it in time (SPEC section 3).
+const readTimeout = 2 * time.Second
+
 // FormatMemberID gives 16 hex digits, as Talos's resources and etcdctl print a member ID; "" for 0.
 func FormatMemberID(id uint64) string {
 	if id == 0 {
@@ -26,7 +29,7 @@ func FormatMemberID(id uint64) string {
 // quorum), Learner, NoLeader, NotControlPlane.
 func (c *Client) EtcdMembers(ctx context.Context) ([]plan.Member, error) {
 	var out []plan.Member
-	err := c.call(ctx, options{op: "listing the etcd members", mayHang: true, timeout: etcdTimeout}, func(ctx context.Context) error {
+	err := c.call(ctx, options{op: "listing the etcd members", mayHang: true, timeout: readTimeout}, func(ctx context.Context) error {
 		reply, err := c.api.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{QueryLocal: true})
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package talos
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 
 	"ichor.maesh.dev/ichor/render/mask"
@@ -144,5 +145,8 @@ func leaves(v any, out *[]string) {
 		}
 	case string:
 		*out = append(*out, x)
+	case int, int64, uint64, float64:
+		// An encrypted number is a secret too.
+		*out = append(*out, fmt.Sprint(x))
 	}
 }
