@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"ichor.maesh.dev/ichor/apply/act"
 	"ichor.maesh.dev/ichor/e2e/harness"
 	"ichor.maesh.dev/ichor/e2e/lab/cli"
 	"ichor.maesh.dev/ichor/e2e/lab/forge"
@@ -354,11 +355,11 @@ func (r *rig) node(a cli.NodeAct) {
 	r.must(r.lab.Node(r.ctx, a))
 }
 
-// act is a line of the audit log.
-type act struct{ Phase, Act, Machine, Send, Outcome, Commit, MergedBy, Message string }
+// line of the audit log.
+type line struct{ Phase, Act, Machine, Send, Outcome, Commit, MergedBy, Message string }
 
 func (r *rig) auditLines() []string {
-	data, err := os.ReadFile(filepath.Join(r.stateDir(), "audit.log"))
+	data, err := os.ReadFile(filepath.Join(r.stateDir(), act.AuditFile))
 	if err != nil {
 		return nil
 	}
@@ -366,15 +367,31 @@ func (r *rig) auditLines() []string {
 }
 
 // acts of the audit log that ended, of a commit ("" all).
-func (r *rig) acts(commit string) []act {
+func (r *rig) acts(commit string) []line {
 	r.Helper()
-	var out []act
-	for _, line := range r.auditLines() {
-		var a act
-		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			r.Fatalf("read a line of the audit log: %v", err)
+	var out []line
+	for _, a := range actsIn(r.T, r.stateDir()) {
+		if commit == "" || a.Commit == commit {
+			out = append(out, a)
 		}
-		if a.Phase == "end" && (commit == "" || a.Commit == commit) {
+	}
+	return out
+}
+
+// actsIn reads the acts that ended from the audit log of a state folder.
+func actsIn(t *testing.T, dir string) []line {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, act.AuditFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []line
+	for text := range strings.Lines(string(data)) {
+		var a line
+		if err := json.Unmarshal([]byte(text), &a); err != nil {
+			t.Fatalf("read a line of the audit log: %v", err)
+		}
+		if a.Phase == "end" {
 			out = append(out, a)
 		}
 	}
