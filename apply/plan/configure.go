@@ -128,12 +128,6 @@ func (w *world) configure(m *machine) {
 		m.say(state.ReasonDrift, "someone changed it: "+pathsText(m.facts.Config.Paths)+"; onDrift is report")
 		return
 	}
-	if m.facts.Config.TryPending && m.sent() && w.in.Now.Sub(m.facts.At) > w.in.Policy.Poll {
-		// it was confirmed after these facts were read, or the confirmation was lost: only another look can tell
-		m.say(state.ReasonProgressing, "its configuration was made permanent and is not seen to be yet")
-		w.look(m, "its configuration was made permanent")
-		return
-	}
 	if left := w.retryLeft(m); left > 0 && w.tryLeft(m) == 0 {
 		m.say(state.ReasonProgressing, "its configuration was sent and is not seen on it yet")
 		w.again(min(left, w.in.Policy.Poll))

@@ -58,7 +58,8 @@ package plan
 //
 //	DoConfirm    Sends the same configuration again with NO_REBOOT, without a dry-run (that would end the try in itself),
 //	             after Expect was checked by reads alone. Note: SentMode "no-reboot"; SentAt is NOT changed.
-//	             Closed by: Config.PersistentEqual.
+//	             Closed by: Config.PersistentEqual. It is asked for whenever what runs is the wish and what is stored is not
+//	             (Config.TryPending), also where the try is not known from the inventory.
 //
 //	DoForfeit    Precondition: Expect, OthersHealthy. Calls EtcdForfeitLeadership. No inventory change, no intent: it harms
 //	             nothing to be repeated. Closed by another leader.

@@ -142,10 +142,9 @@ func (w *world) prove(m *machine) {
 // ran tells whether the wish is what runs on the node (stored or not), as seen since it was sent.
 func (w *world) ran(m *machine) bool { return w.compared(m) && m.facts.Config.Equal }
 
-// tryByOther: running is the wish, stored is not, and no try of ours is known: it may be one whose note was lost.
-func (w *world) tryByOther(m *machine) bool {
-	return !m.sent() && w.compared(m) && m.facts.Config.TryPending
-}
+// tryByOther: running is the wish, stored is not, and no try of ours is known to be pending: it may be one whose note or
+// whose confirmation was lost, or someone staged something else. All are ended by sending the wish for good.
+func (w *world) tryByOther(m *machine) bool { return w.compared(m) && m.facts.Config.TryPending }
 
 func (w *world) proveTry(m *machine) {
 	switch {
@@ -172,6 +171,12 @@ func (w *world) proveTry(m *machine) {
 	if left := w.in.Desired.Settle - m.wellFor(); left > 0 {
 		m.say(state.ReasonProgressing, "it runs the configuration on trial and has to prove itself for the settle time")
 		w.watchFor(m, left, "its configuration is on trial")
+		return
+	}
+	if m.sent() && m.inv.SentMode != string(SendTry) && w.in.Now.Sub(m.facts.At) > w.in.Policy.Poll {
+		// it was confirmed after these facts were read, or the confirmation was lost: only another look can tell
+		m.say(state.ReasonProgressing, "its configuration was made permanent and is not seen to be yet")
+		w.look(m, "its configuration was made permanent")
 		return
 	}
 	a := wish{kind: DoConfirm, m: m}
