@@ -199,6 +199,9 @@ func (w *world) reboot(m *machine) {
 	}
 	a := wish{kind: DoReboot, m: m, destructive: true, changes: w.staged(m), disrupts: rebootDisrupts(m.role(), len(w.cps))}
 	if w.refused(a) != nil {
+		if left := w.in.Desired.Settle - m.wellFor(); left > 0 && m.sent() && !m.recorded() {
+			w.watchFor(m, left, "what of its configuration is in force has to prove itself")
+		}
 		return
 	}
 	w.disrupt(a, Action{

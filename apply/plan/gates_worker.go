@@ -70,7 +70,14 @@ func (w *world) workerBusy(m *machine) bool {
 	if w.tryLeft(m) > 0 {
 		return true
 	}
-	return m.sent() && !m.recorded() && m.known() && !m.failed() && len(w.pendingReboot(m)) == 0 && (!w.compared(m) || w.equal(m))
+	if !m.sent() || m.recorded() || !m.known() || m.failed() {
+		return false
+	}
+	if len(w.pendingReboot(m)) > 0 {
+		// what of it is in force already has to prove itself; then it waits for a person or a window, and runs
+		return w.rebootHeld() != "" && m.wellFor() < w.in.Desired.Settle
+	}
+	return !w.compared(m) || w.equal(m)
 }
 
 // workerDown: it is one of the cluster and not available now, as far as is known.
