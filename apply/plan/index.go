@@ -71,7 +71,7 @@ func (w *world) tally() *workerTally {
 		case w.workerBusy(m):
 			t.of[m] = workerIsBusy
 			t.busy++
-		case w.begun(m) && (len(w.pendingReboot(m)) == 0 || w.rebootHeld() == ""):
+		case w.begun(m):
 			t.of[m] = workerIsBegun
 			t.begun++
 		case w.workerDown(m):
