@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,12 +51,15 @@ type boot struct {
 	wake       chan struct{} // closed when the active configuration changes
 	server     *server
 	etcd       *etcdService
-	dead       bool              // a rollback to no configuration: port 50000 stays closed
-	members    string            // the hostname last shown
-	sections   map[string]string // parts of the configuration, to see what changed
-	registered bool              // the kubelet registered the Node
-	podsUp     bool              // the static pods came up
-	apiDown    bool              // the API server is not ready: its etcd does not answer
+	dead       bool                    // a rollback to no configuration: port 50000 stays closed
+	members    string                  // the hostname last shown
+	sections   map[string]string       // parts of the configuration, to see what changed
+	nodeID     string                  // the identity on STATE, once read
+	announced  peerInfo                // what the others were told
+	peers      map[netip.Addr]peerInfo // who was discovered
+	registered bool                    // the kubelet registered the Node
+	podsUp     bool                    // the static pods came up
+	apiDown    bool                    // the API server is not ready: its etcd does not answer
 	podVersion int
 
 	exit chan outcome

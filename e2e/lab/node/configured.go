@@ -7,8 +7,10 @@ import (
 	"math/big"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
+	mtype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	configres "github.com/siderolabs/talos/pkg/machinery/resources/config"
@@ -100,8 +102,14 @@ func (b *boot) putNetworkStatus(hostname bool) {
 	})
 }
 
-// identity is the node ID on STATE; a node without STATE has none.
+// identity is the node ID on STATE; a node without STATE has none. It is read once a boot.
 func (b *boot) identity() string {
+	b.mu.Lock()
+	known := b.nodeID
+	b.mu.Unlock()
+	if known != "" {
+		return known
+	}
 	data, err := os.ReadFile(b.disks.identity())
 	if err != nil {
 		return ""
@@ -110,6 +118,9 @@ func (b *boot) identity() string {
 	if yaml.Unmarshal(data, &id) != nil {
 		return ""
 	}
+	b.mu.Lock()
+	b.nodeID = id.NodeID
+	b.mu.Unlock()
 	return id.NodeID
 }
 
@@ -200,62 +211,106 @@ func (b *boot) belongsTo(clusterID string) bool {
 	return b.complete() && b.config().Cluster().ID() == clusterID
 }
 
-// announce makes every configured node of the cluster see every other, as the discovery service
-// does once nodes registered. Nodes that switched discovery off neither announce nor see anyone.
-func (b *boot) announce() {
-	for _, n := range b.node.opts.Peers() {
-		if pb := n.current(); pb != nil && pb != b && pb.belongsTo(b.config().Cluster().ID()) {
-			pb.discover()
-		}
-	}
-	b.discover()
+// peerInfo is what a node tells the others of its cluster about itself.
+type peerInfo struct {
+	id, host, system string
+	addr             netip.Addr
+	kind             mtype.Type
 }
 
-// discover writes Affiliates and Members of the nodes that the lab knows to be of this cluster.
-func (b *boot) discover() {
+// info is what the node would announce; not ok while it has no identity or name, or with discovery off.
+func (b *boot) info() (peerInfo, bool) {
 	if !b.complete() || !b.config().Cluster().Discovery().Enabled() {
-		b.showEndpoints(nil)
+		return peerInfo{}, false
+	}
+	spec := b.node.Spec()
+	p := peerInfo{
+		id: b.identity(), host: b.hostname(), addr: spec.Address, kind: b.machineType(),
+		system: "Talos (" + spec.TalosVersion + ")",
+	}
+	return p, p.id != "" && p.host != ""
+}
+
+// announce makes the configured nodes of the cluster see this one, and this one them, as the
+// discovery service does once nodes registered. It costs one record a pair of nodes.
+func (b *boot) announce() {
+	me, ok := b.info()
+	b.mu.Lock()
+	known := b.announced
+	b.announced = me
+	b.mu.Unlock()
+	if !ok {
+		b.showEndpoints()
 		return
 	}
-	var endpoints []netip.Addr
-	for _, n := range b.node.opts.Peers() {
-		pb := n.current()
-		if pb == nil || !pb.belongsTo(b.config().Cluster().ID()) || !pb.config().Cluster().Discovery().Enabled() {
-			continue
-		}
-		id, host, addr := pb.identity(), pb.hostname(), n.Spec().Address
-		if id == "" || host == "" {
-			continue
-		}
-		system := "Talos (" + n.Spec().TalosVersion + ")"
-		var cp *cluster.ControlPlane
-		if pb.machineType().IsControlPlane() {
-			cp = &cluster.ControlPlane{APIServerPort: 6443}
-			endpoints = append(endpoints, addr)
-		}
-		kind := pb.machineType()
-		put(b, "cluster.AffiliateMergeController", cluster.NewAffiliate(cluster.NamespaceName, id), func(r *cluster.Affiliate) {
-			*r.TypedSpec() = cluster.AffiliateSpec{
-				NodeID: id, Addresses: []netip.Addr{addr}, Hostname: host, Nodename: host,
-				OperatingSystem: system, MachineType: kind, ControlPlane: cp,
+	if me != known {
+		for _, n := range b.node.opts.Peers() {
+			pb := n.current()
+			if pb == nil || pb == b || !pb.belongsTo(b.config().Cluster().ID()) {
+				continue
 			}
-		})
-		put(b, "cluster.MemberController", cluster.NewMember(cluster.NamespaceName, host), func(r *cluster.Member) {
-			*r.TypedSpec() = cluster.MemberSpec{
-				NodeID: id, Addresses: []netip.Addr{addr}, Hostname: host,
-				MachineType: kind, OperatingSystem: system, ControlPlane: cp,
+			if other, ok := pb.info(); ok {
+				pb.learn(me)
+				b.learn(other)
 			}
-		})
+		}
+		b.learn(me)
 	}
-	b.showEndpoints(endpoints)
+	b.showEndpoints()
+}
+
+// learn writes the Affiliate and Member of a node of the cluster, and forgets an earlier machine
+// at its address.
+func (b *boot) learn(p peerInfo) {
+	var cp *cluster.ControlPlane
+	if p.kind.IsControlPlane() {
+		cp = &cluster.ControlPlane{APIServerPort: 6443}
+	}
+	b.mu.Lock()
+	if b.peers == nil {
+		b.peers = map[netip.Addr]peerInfo{}
+	}
+	old, had := b.peers[p.addr]
+	b.peers[p.addr] = p
+	b.mu.Unlock()
+	if had && old.id != p.id {
+		remove(b, "cluster.AffiliateMergeController", cluster.NewAffiliate(cluster.NamespaceName, old.id).Metadata())
+	}
+	if had && old.host != p.host {
+		remove(b, "cluster.MemberController", cluster.NewMember(cluster.NamespaceName, old.host).Metadata())
+	}
+	put(b, "cluster.AffiliateMergeController", cluster.NewAffiliate(cluster.NamespaceName, p.id), func(r *cluster.Affiliate) {
+		*r.TypedSpec() = cluster.AffiliateSpec{
+			NodeID: p.id, Addresses: []netip.Addr{p.addr}, Hostname: p.host, Nodename: p.host,
+			OperatingSystem: p.system, MachineType: p.kind, ControlPlane: cp,
+		}
+	})
+	put(b, "cluster.MemberController", cluster.NewMember(cluster.NamespaceName, p.host), func(r *cluster.Member) {
+		*r.TypedSpec() = cluster.MemberSpec{
+			NodeID: p.id, Addresses: []netip.Addr{p.addr}, Hostname: p.host,
+			MachineType: p.kind, OperatingSystem: p.system, ControlPlane: cp,
+		}
+	})
+	if cp != nil || (had && old.kind.IsControlPlane()) {
+		b.showEndpoints()
+	}
 }
 
 // showEndpoints writes where the node believes control planes to be: the cluster endpoint's
 // address, and who was discovered.
-func (b *boot) showEndpoints(discovered []netip.Addr) {
+func (b *boot) showEndpoints() {
 	if !b.complete() {
 		return
 	}
+	var discovered []netip.Addr
+	b.mu.Lock()
+	for addr, p := range b.peers {
+		if p.kind.IsControlPlane() {
+			discovered = append(discovered, addr)
+		}
+	}
+	b.mu.Unlock()
+	slices.SortFunc(discovered, netip.Addr.Compare)
 	if len(discovered) > 0 {
 		put(b, "k8s.EndpointController", k8s.NewEndpoint(k8s.ControlPlaneNamespaceName, k8s.ControlPlaneDiscoveredEndpointsID), func(r *k8s.Endpoint) {
 			r.TypedSpec().Addresses = discovered
