@@ -38,9 +38,9 @@ package plan
 //	             Call: Bootstrap, with a deadline shorter than RetryInterval. Answered → Sent (note); "not available
 //	             yet" and other definite refusals → intent removed and BootstrapMachine, BootstrapUUID cleared (push);
 //	             AlreadyExists and unknown → the intent stays.
-//	             Closed by: a member on Machine (CloseIntent done); Machine and all others still empty after
-//	             RetryInterval, or four when it was sent (CloseIntent not-done, which clears BootstrapMachine and
-//	             BootstrapUUID). An intent whose machine can't be seen stays, and nobody else is bootstrapped.
+//	             Closed by: a member on Machine or another (CloseIntent done); Machine still empty after RetryInterval, or
+//	             four when it was sent (CloseIntent not-done, which clears BootstrapMachine and BootstrapUUID; the next
+//	             bootstrap is guarded as the first). An intent whose machine can't be seen stays, and nobody else is bootstrapped.
 //
 //	DoConfigure  Precondition: Expect (mode, identity, and OthersHealthy when it is a control plane), the node's own dry-run
 //	             in the mode of Send accepts. Never when the node may be under a try (plan never asks for it then).

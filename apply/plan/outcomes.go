@@ -96,22 +96,22 @@ func (w *world) settleBootstrap(m *machine, it *state.Intent) {
 	switch {
 	case m.facts.Etcd.MemberID != "":
 		w.closeIntent(m, it, OutcomeDone, "etcd is bootstrapped on it")
-	case age >= w.patience(it) && w.allEmpty():
-		w.closeIntent(m, it, OutcomeNotDone, "it still waits without etcd data, and so do all others")
+	case w.memberElsewhere(m):
+		w.closeIntent(m, it, OutcomeDone, "another control plane is a member, so etcd is bootstrapped")
+	case age >= w.patience(it) && m.etcdEmpty():
+		// It was to happen on this machine alone, and did not. Before it is asked for again, all are looked at.
+		w.closeIntent(m, it, OutcomeNotDone, "it still waits without etcd data")
 	}
 }
 
-// allEmpty: every approved control plane is seen, just now, to wait without etcd data.
-func (w *world) allEmpty() bool {
-	for _, m := range w.cps {
-		if !m.fresh(w.in.Now, w.in.Policy.FactMaxAge) || !m.answersConfigured() || !m.etcdEmpty() {
-			if m.facts != nil && m.reach() == ReachOK {
-				w.look(m, "the outcome of a bootstrap has to be seen")
-			}
-			return false
+// memberElsewhere tells whether another control plane is seen to be a member.
+func (w *world) memberElsewhere(m *machine) bool {
+	for _, o := range w.cps {
+		if o != m && o.answersConfigured() && o.facts.Etcd != nil && o.facts.Etcd.MemberID != "" {
+			return true
 		}
 	}
-	return len(w.cps) > 0
+	return false
 }
 
 func (w *world) settleReboot(m *machine, it *state.Intent) {
