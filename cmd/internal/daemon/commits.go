@@ -96,8 +96,10 @@ func (c *commits) remember(key string, r *checked) {
 	if c.results == nil {
 		c.results = map[string]*checked{}
 	}
+	if _, known := c.results[key]; !known {
+		c.order = append(c.order, key)
+	}
 	c.results[key] = r
-	c.order = append(c.order, key)
 	for len(c.order) > rememberChecks {
 		delete(c.results, c.order[0])
 		c.order = c.order[1:]

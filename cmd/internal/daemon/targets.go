@@ -16,7 +16,7 @@ import (
 func targets(ctx context.Context, c *commits, head *checked, inv *state.Inventory, only []string) (map[string]*target, error) {
 	out := map[string]*target{}
 	acks := allAcks(head.detail.Head)
-	mass := massDeletion(head.detail.Head, inv)
+	mass := massDeletion(head.detail.Head, inv, head.commit)
 	merged := author(c.history, head.commit)
 	for _, name := range clusterNames(head.detail.Head, inv) {
 		if len(only) > 0 && !slices.Contains(only, name) {
@@ -179,8 +179,9 @@ func lastApplied(known *state.ClusterInventory) string {
 }
 
 // massDeletion says, per cluster, why its part of the head is probably a mistake: every machine of a cluster, every
-// cluster, or more than three machines and a third of the fleet are gone.
-func massDeletion(f *fleet.Fleet, inv *state.Inventory) map[string]string {
+// cluster, or more than three machines and a third of the fleet are gone. head names the commit that is to be
+// acknowledged.
+func massDeletion(f *fleet.Fleet, inv *state.Inventory, head string) map[string]string {
 	if inv == nil {
 		return nil
 	}
@@ -223,7 +224,8 @@ func massDeletion(f *fleet.Fleet, inv *state.Inventory) map[string]string {
 		}
 	}
 	for name, why := range out {
-		out[name] = why + `, probably by mistake; to allow it, commit the annotation ichor.maesh.dev/ack: "<that commit>" on a cluster`
+		out[name] = fmt.Sprintf(`%s, probably by mistake; to allow it, commit the annotation ichor.maesh.dev/ack: "%s" on a cluster (ichor ack)`,
+			why, head)
 	}
 	return out
 }
