@@ -17,11 +17,17 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultHeartbeat: a holder at rest pushes this often, so that others see that it lives.
-	DefaultHeartbeat = 10 * time.Minute
-	// DefaultTakeover: a holder whose inventory did not move for so long, by the taker's own clock, is taken for gone.
-	DefaultTakeover = 30 * time.Minute
+	// DefaultEvery is how often a holder looks at the branch.
+	DefaultEvery = time.Minute
+	// DefaultTakeover: a holder that left a claim unanswered for so long, by the taker's own clock, is taken for gone. It
+	// is never less than looksToAnswer of the holder's own looks.
+	DefaultTakeover = 30 * time.Second
+	// AskAgain is how long a claim's answer counts.
+	AskAgain = 10 * time.Minute
 )
+
+// looksToAnswer is how many looks a holder has to answer a claim.
+const looksToAnswer = 3
 
 // pushTries bounds how often a write is tried again because reports moved the branch.
 const pushTries = 5
@@ -62,8 +68,8 @@ type Options struct {
 	RepositoryID string
 	// TakeOver takes the inventory from whoever holds it: the configuration says that this is the one Ichor.
 	TakeOver bool
-	// Heartbeat and Takeover; 0 is the default.
-	Heartbeat, Takeover time.Duration
+	// Every is how often the caller loads and answers; Takeover bounds the wait for an answer from below. 0 is the default.
+	Every, Takeover time.Duration
 }
 
 // Status is what is to be said of the inventory.
@@ -96,11 +102,11 @@ type Journal struct {
 	// there is what the branch held at rev; unpushed is set while inv holds notes that only the state folder has.
 	there    base
 	unpushed *base
-	// seen is the newest inventory of another holder, unchanged since.
-	seen  string
-	since time.Time
-	// proved is when the branch last showed this process as the holder; pushed when it last pushed.
-	proved, pushed time.Time
+	// seen is the inventory on the branch, unchanged since. asked is when this process last put a claim on it.
+	seen         string
+	since, asked time.Time
+	// proved is when the branch last showed this process as the holder.
+	proved time.Time
 	// epoch and generation are the highest that were ever verified.
 	epoch, generation int64
 }
@@ -110,8 +116,8 @@ func Open(opt Options) (*Journal, error) {
 	if len(opt.Keys) == 0 {
 		return nil, ErrNoKeys
 	}
-	if opt.Heartbeat == 0 {
-		opt.Heartbeat = DefaultHeartbeat
+	if opt.Every == 0 {
+		opt.Every = DefaultEvery
 	}
 	if opt.Takeover == 0 {
 		opt.Takeover = DefaultTakeover
@@ -205,8 +211,8 @@ func (j *Journal) load(ctx context.Context, now time.Time) error {
 	if branch.inv != nil && branch.inv.Holder.ID == j.id {
 		j.proved = now
 	}
-	if s := fmt.Sprint(v.inv.Holder.ID, "/", v.inv.Holder.Epoch, "/", v.inv.Generation); s != j.seen {
-		j.seen, j.since = s, now
+	if v.inv.MAC != j.seen {
+		j.seen, j.since = v.inv.MAC, now
 	}
 	if !v.restore && branch.inv != nil && (local.inv == nil || local.inv.MAC != branch.inv.MAC) {
 		j.writeCopy(branch.inv)
@@ -366,17 +372,18 @@ func same(a, b *state.Inventory) bool {
 // push writes next as the generation after the newest. It is called with the lock held.
 func (j *Journal) push(ctx context.Context, now time.Time, next *state.Inventory) error {
 	next.Version = state.InventoryVersion
-	next.Generation = j.generation + 1
-	mac, err := macOf(next, j.opt.Keys[0])
-	if err != nil {
-		return err
-	}
-	next.MAC = mac
-	data, err := seal(next, j.opt.Keys)
-	if err != nil {
-		return err
-	}
 	for range pushTries {
+		// Sealed anew in each try: what moved the branch may have been a claim, which has a generation of its own.
+		next.Generation = j.generation + 1
+		mac, err := macOf(next, j.opt.Keys[0])
+		if err != nil {
+			return err
+		}
+		next.MAC = mac
+		data, err := seal(next, j.opt.Keys)
+		if err != nil {
+			return err
+		}
 		rev, err := j.opt.Store.Write(ctx, data, j.rev)
 		if err == nil {
 			j.pushedAs(now, next, rev)
@@ -393,7 +400,7 @@ func (j *Journal) push(ctx context.Context, now time.Time, next *state.Inventory
 func (j *Journal) pushedAs(now time.Time, next *state.Inventory, rev string) {
 	j.inv, j.rev, j.restore, j.there, j.unpushed = next, rev, false, baseOf(next), nil
 	j.remember(next)
-	j.proved, j.pushed = now, now
+	j.proved = now
 	j.status = Status{State: Known, Mine: next.Holder.ID == j.id, Holder: next.Holder}
 	j.writeCopy(next)
 }
@@ -420,8 +427,9 @@ func (j *Journal) settle(ctx context.Context, now time.Time, next *state.Invento
 	there, oerr := open(got, j.opt.Keys, j.opt.RepositoryID)
 	switch {
 	case oerr == nil && there.MAC == j.there.MAC, oerr == nil && j.status.Mine && there.Holder.ID == j.id:
-		// Reports moved the branch, or it shows an earlier write of this process.
+		// Reports moved the branch, or it shows an earlier write of this process, or somebody's claim.
 		j.rev, j.there = rev, baseOf(there)
+		j.remember(there)
 		return true, nil
 	case oerr == nil && there.Holder.ID != j.id && there.Holder.Epoch >= next.Holder.Epoch:
 		if j.status.Mine {
@@ -444,20 +452,24 @@ func (j *Journal) holding(now time.Time) error {
 	if !j.status.Mine {
 		return ErrNotHolder
 	}
-	if now.Sub(j.proved) >= j.opt.Takeover/2 {
+	if now.Sub(j.proved) >= patience(j.opt.Takeover, j.opt.Every)/2 {
 		return fmt.Errorf("%w: the status branch was last seen %s ago", ErrNotHolder, now.Sub(j.proved).Round(time.Second))
 	}
 	return nil
 }
 
-// Heartbeat pushes where nothing was pushed for the heartbeat interval.
-func (j *Journal) Heartbeat(ctx context.Context, now time.Time) error {
+// Answer takes another's claim off the branch, which says that this holder lives. The caller loads and answers every
+// Options.Every.
+func (j *Journal) Answer(ctx context.Context, now time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !j.status.Mine || now.Sub(j.pushed) < j.opt.Heartbeat {
+	if !j.status.Mine || j.inv == nil || j.inv.Claim == nil {
 		return nil
 	}
-	return j.push(ctx, now, clone(j.inv))
+	return j.update(ctx, now, func(inv *state.Inventory) error {
+		inv.Claim = nil
+		return nil
+	})
 }
 
 // heldByFolder lists the IDs under which processes of this state folder held the inventory.

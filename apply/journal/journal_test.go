@@ -313,35 +313,90 @@ func TestTwoHolders(t *testing.T) {
 	a := newJournal(t, b, filepath.Join(t.TempDir(), "a"))
 	take(t, a, t0)
 	c := newJournal(t, b, filepath.Join(t.TempDir(), "c"))
-	for _, after := range []time.Duration{0, 29 * time.Minute} {
-		if err := c.Take(t.Context(), t0.Add(after)); !errors.Is(err, ErrHeld) {
-			t.Fatalf("after %s: %v", after, err)
+	held := func(at time.Duration) {
+		t.Helper()
+		if err := c.Take(t.Context(), t0.Add(at)); !errors.Is(err, ErrHeld) {
+			t.Fatalf("after %s: %v", at, err)
 		}
 	}
-	// A heartbeat begins the wait anew.
-	must(t, a.Heartbeat(t.Context(), t0.Add(29*time.Minute)))
-	if err := c.Take(t.Context(), t0.Add(31*time.Minute)); !errors.Is(err, ErrHeld) {
-		t.Fatalf("after a heartbeat: %v", err)
+	claimed := func() bool {
+		t.Helper()
+		inv, err := open(b.data, [][]byte{key1}, "")
+		must(t, err)
+		return inv.Claim != nil
 	}
-	if err := a.Holding(t0.Add(43 * time.Minute)); err != nil {
+	held(0)
+	if !claimed() {
+		t.Fatal("the second one does not ask whether the first one lives")
+	}
+	if _, err := a.Load(t.Context(), t0.Add(time.Minute)); err != nil || !a.Status().Mine {
+		t.Fatalf("a claim made the holder lose it: %v %+v", err, a.Status())
+	}
+	must(t, a.Answer(t.Context(), t0.Add(time.Minute)))
+	for _, at := range []time.Duration{4 * time.Minute, 12 * time.Minute} {
+		held(at)
+		if claimed() {
+			t.Fatalf("after %s it asks again, though it was answered lately", at)
+		}
+	}
+	if err := a.Holding(t0.Add(2*time.Minute + 29*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Holding(t0.Add(44 * time.Minute)); !errors.Is(err, ErrNotHolder) {
-		t.Fatalf("a holder that did not see the branch for half the takeover still acts: %v", err)
+	if err := a.Holding(t0.Add(2*time.Minute + 30*time.Second)); !errors.Is(err, ErrNotHolder) {
+		t.Fatalf("a holder that did not see the branch for half of what a claim waits still acts: %v", err)
 	}
-	take(t, c, t0.Add(61*time.Minute))
+	held(15 * time.Minute) // asks again, and now nobody answers
+	held(17*time.Minute + 59*time.Second)
+	take(t, c, t0.Add(18*time.Minute))
 	// The old holder can't push, so it can't act, whatever it thinks.
-	if _, err := a.Intend(t.Context(), t0.Add(61*time.Minute), "x", state.Intent{Act: state.ActReboot, Machine: "m"}, nil); !errors.Is(err, ErrFenced) {
+	if _, err := a.Intend(t.Context(), t0.Add(18*time.Minute), "x", state.Intent{Act: state.ActReboot, Machine: "m"}, nil); !errors.Is(err, ErrFenced) {
 		t.Fatalf("the old holder: %v", err)
 	}
 	if st := a.Status(); st.Mine || !st.Fenced {
 		t.Fatalf("the old holder: %+v", st)
 	}
-	must(t, c.Release(t.Context(), t0.Add(62*time.Minute)))
-	take(t, a, t0.Add(62*time.Minute))
+	must(t, c.Release(t.Context(), t0.Add(19*time.Minute)))
+	take(t, a, t0.Add(19*time.Minute))
 	if st := a.Status(); st.Holder.Epoch != 3 || st.Fenced {
 		t.Fatalf("after the release: %+v", st)
 	}
+}
+
+// TestAPushAnswersAClaim: a holder that writes before it has seen the claim lives all the same, and what it wrote is one
+// history with the claim.
+func TestAPushAnswersAClaim(t *testing.T) {
+	b := &branch{}
+	a := newJournal(t, b, filepath.Join(t.TempDir(), "a"))
+	take(t, a, t0)
+	c := newJournal(t, b, filepath.Join(t.TempDir(), "c"))
+	if err := c.Take(t.Context(), t0); !errors.Is(err, ErrHeld) {
+		t.Fatal(err)
+	}
+	if st, err := c.Load(t.Context(), t0); err != nil || st.State != Known {
+		t.Fatalf("%v %+v", err, st) // the copy of the one that asks has the claim now
+	}
+	must(t, a.Edit(t.Context(), t0.Add(time.Second), "x", adopt))
+	st, err := c.Load(t.Context(), t0.Add(2*time.Second))
+	if err != nil || st.State != Known || st.Finding != "" || !c.Cluster("x").Adopted {
+		t.Fatalf("%v %+v", err, st)
+	}
+	if err := c.Take(t.Context(), t0.Add(5*time.Minute)); !errors.Is(err, ErrHeld) {
+		t.Fatalf("a holder that wrote was taken for gone: %v", err)
+	}
+}
+
+// TestADeadHolderIsReplacedSoon: with nobody to answer, the wait is what a claim waits and no more.
+func TestADeadHolderIsReplacedSoon(t *testing.T) {
+	b := &branch{}
+	a := newJournal(t, b, filepath.Join(t.TempDir(), "a"), func(o *Options) { o.Every = 2 * time.Second })
+	take(t, a, t0)
+	c := newJournal(t, b, filepath.Join(t.TempDir(), "c"), func(o *Options) { o.Takeover = 10 * time.Second })
+	for at := range 10 {
+		if err := c.Take(t.Context(), t0.Add(time.Duration(at)*time.Second)); !errors.Is(err, ErrHeld) {
+			t.Fatalf("after %d s: %v", at, err)
+		}
+	}
+	take(t, c, t0.Add(10*time.Second))
 }
 
 // TestRace lets many take at once: exactly one holds, and of all intents those that were pushed are on the branch.

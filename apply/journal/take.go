@@ -12,9 +12,9 @@ import (
 )
 
 // Take makes this process the holder, with the next epoch. It loads first. From another holder it takes only where
-// that one released it, is a dead process of this very state folder (whose lock is ours), was not heard of for
-// Options.Takeover, or where Options.TakeOver says so. Errors: ErrHeld, ErrUnknown, ErrRefused, ErrFenced (another was
-// faster), what the Store returns.
+// that one released it, is a dead process of this very state folder (whose lock is ours), left this process's claim
+// unanswered for long enough, or where Options.TakeOver says so; call it again until it does. Errors: ErrHeld,
+// ErrUnknown, ErrRefused, ErrFenced (another was faster), what the Store returns.
 func (j *Journal) Take(ctx context.Context, now time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -30,7 +30,7 @@ func (j *Journal) Take(ctx context.Context, now time.Time) error {
 	if j.status.Mine && !j.restore {
 		return nil
 	}
-	if err := j.mayTake(now); err != nil {
+	if err := j.mayTake(ctx, now); err != nil {
 		return err
 	}
 	next := clone(j.inv)
@@ -40,7 +40,7 @@ func (j *Journal) Take(ctx context.Context, now time.Time) error {
 	return j.become(ctx, now, next)
 }
 
-func (j *Journal) mayTake(now time.Time) error {
+func (j *Journal) mayTake(ctx context.Context, now time.Time) error {
 	if j.inv == nil || j.inv.Holder.ID == "" || j.inv.Holder.ID == j.id || j.opt.TakeOver {
 		return nil
 	}
@@ -51,10 +51,51 @@ func (j *Journal) mayTake(now time.Time) error {
 	if slices.Contains(ours, j.inv.Holder.ID) {
 		return nil
 	}
-	if waited := now.Sub(j.since); waited < j.opt.Takeover {
-		j.status.Message = fmt.Sprintf("held by %s; this Ichor takes over when that one was not heard of for %s", describe(j.inv.Holder), j.opt.Takeover)
-		return fmt.Errorf("%w: %s", ErrHeld, describe(j.inv.Holder))
+	every, err := time.ParseDuration(j.inv.Holder.Every)
+	if err != nil {
+		every = DefaultEvery
 	}
+	wait, still := patience(j.opt.Takeover, every), now.Sub(j.since)
+	if c := j.inv.Claim; c != nil && c.ID == j.id && still >= wait {
+		return nil
+	}
+	held := fmt.Errorf("%w: %s", ErrHeld, describe(j.inv.Holder))
+	j.status.Message = "held by " + describe(j.inv.Holder) + "; this Ichor stands by"
+	switch c := j.inv.Claim; {
+	case c != nil && c.ID == j.id:
+		return held
+	case c != nil && still < 2*wait:
+		return held // another one asks; its turn first
+	case !j.asked.IsZero() && (still < AskAgain || now.Sub(j.asked) < AskAgain):
+		return held // it moved, or answered, lately
+	}
+	return errors.Join(held, j.claim(ctx, now))
+}
+
+// patience is how long a claim waits for its answer.
+func patience(takeover, every time.Duration) time.Duration { return max(takeover, looksToAnswer*every) }
+
+// claim asks the holder whether it lives, by a push that leaves everything else as it is.
+func (j *Journal) claim(ctx context.Context, now time.Time) error {
+	next := clone(j.inv)
+	next.Claim = &state.Claim{ID: j.id, Instance: j.opt.Instance}
+	next.Generation = j.inv.Generation + 1
+	mac, err := macOf(next, j.opt.Keys[0])
+	if err != nil {
+		return err
+	}
+	next.MAC = mac
+	data, err := seal(next, j.opt.Keys)
+	if err != nil {
+		return err
+	}
+	rev, err := j.opt.Store.Write(ctx, data, j.rev)
+	if err != nil {
+		return fmt.Errorf("ask the holder of the inventory: %w", err)
+	}
+	j.asked, j.rev, j.inv, j.there = now, rev, next, baseOf(next)
+	j.seen, j.since = mac, now
+	j.remember(next)
 	return nil
 }
 
@@ -72,7 +113,10 @@ func (j *Journal) become(ctx context.Context, now time.Time, next *state.Invento
 			return err
 		}
 	}
-	next.Holder = state.Holder{ID: j.id, Instance: j.opt.Instance, Epoch: j.epoch + 1, Since: now.UTC().Truncate(time.Second)}
+	next.Holder = state.Holder{
+		ID: j.id, Instance: j.opt.Instance, Epoch: j.epoch + 1, Since: now.UTC().Truncate(time.Second), Every: j.opt.Every.String(),
+	}
+	next.Claim = nil
 	if j.opt.RepositoryID != "" {
 		next.RepositoryID = j.opt.RepositoryID
 	}

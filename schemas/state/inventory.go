@@ -16,6 +16,8 @@ type Inventory struct {
 	// RepositoryID is the forge's numeric ID of the repository, "" where the forge has none.
 	RepositoryID string `json:"repositoryID,omitempty"`
 	Holder       Holder `json:"holder"`
+	// Claim is the question of one who would like to hold it: a living holder answers by taking it away.
+	Claim *Claim `json:"claim,omitempty"`
 	// Clusters by name.
 	Clusters map[string]*ClusterInventory `json:"clusters,omitempty"`
 	// Operations that are done or under way, by cluster/name@digest of the content.
@@ -36,6 +38,16 @@ type Holder struct {
 	Epoch int64 `json:"epoch"`
 	// Since when it holds.
 	Since time.Time `json:"since"`
+	// Every is how often it looks at the status branch, as a Go duration: a claim is answered within that.
+	Every string `json:"every,omitempty"`
+}
+
+// Claim asks the holder whether it lives.
+type Claim struct {
+	// ID is that of the asking process.
+	ID string `json:"id"`
+	// Instance is its configured name, for people.
+	Instance string `json:"instance,omitempty"`
 }
 
 // ClusterInventory is what is known of one cluster.

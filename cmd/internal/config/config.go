@@ -125,7 +125,7 @@ type SecretScan struct {
 // Takeover of a repository from another holder.
 type Takeover struct {
 	Now   bool          `yaml:"now" usage:"take over from whoever holds the inventory: this is the one Ichor"`
-	After time.Duration `yaml:"after" usage:"take over when the recorded holder has not been heard of for this long"`
+	After time.Duration `yaml:"after" usage:"take over when the recorded holder left a question unanswered for this long (and at least for three of its intervals)"`
 }
 
 // Log output.
@@ -151,7 +151,7 @@ func Default() Config {
 			RebootTimeout: 15 * time.Minute, JoinTimeout: 30 * time.Minute, ConfigTimeout: 5 * time.Minute, Poll: time.Second,
 		},
 		Status:   Status{Pace: time.Second, PerHour: 400, BatchTime: 10 * time.Second},
-		Takeover: Takeover{After: 10 * time.Minute},
+		Takeover: Takeover{After: 30 * time.Second},
 		Log:      Log{Level: "info", Format: "auto"},
 	}
 }

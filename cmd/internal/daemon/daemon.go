@@ -65,6 +65,7 @@ func (d *daemon) run(ctx context.Context) error {
 			}
 		})
 	}
+	d.goRun(func() { r.beat(background, d.p.Config.Interval) })
 	d.lookUntil(ctx, r, listeners.nudges)
 
 	d.p.Log.Info("stopping: what is under way is finished")

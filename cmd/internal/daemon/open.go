@@ -198,7 +198,7 @@ func (p *Parts) openApply(ctx context.Context, c config.Config, f forge.Forge, w
 	}
 	j, err := journal.Open(journal.Options{
 		Store: store{writer.Inventory()}, Dir: c.StateDir, Keys: p.Keys.MACKeys("inventory"), Instance: c.Instance,
-		RepositoryID: p.repositoryID(ctx, f), Takeover: c.Takeover.After, TakeOver: c.Takeover.Now,
+		RepositoryID: p.repositoryID(ctx, f), Every: c.Interval, Takeover: c.Takeover.After, TakeOver: c.Takeover.Now,
 	})
 	if err != nil {
 		return fmt.Errorf("open the inventory: %w", err)

@@ -36,7 +36,7 @@ type Journal interface {
 	Status() journal.Status
 	Load(ctx context.Context, now time.Time) (journal.Status, error)
 	Take(ctx context.Context, now time.Time) error
-	Heartbeat(ctx context.Context, now time.Time) error
+	Answer(ctx context.Context, now time.Time) error
 	Acknowledge(ctx context.Context, now time.Time, head string) error
 }
 
@@ -65,10 +65,14 @@ type repositoryLoop struct {
 	failed  string // the head whose check could not be done
 	targets map[string]*target
 	looked  atomic.Bool
-	// lostAt is the head at which the inventory was found to be unknown.
-	lostAt string
-	// invError is the last failure to read the status branch, "" none.
-	invError string
+	// seen is the newest head, for the beat.
+	seen atomic.Value
+
+	// invMu guards what follows. invAt is when the inventory was last looked at, lostAt the head at which it was found to
+	// be unknown, invError the last failure, "" none.
+	invMu            sync.Mutex
+	invAt            time.Time
+	lostAt, invError string
 }
 
 // look is one pass over the repository. Its error is for the back-off.
@@ -89,6 +93,7 @@ func (r *repositoryLoop) look(ctx context.Context) error {
 	if len(w.Closed) > 0 {
 		r.say.pages.ClosePulls(w.Closed)
 	}
+	r.seen.Store(w.Head)
 	r.foreignRoot(ctx, w.Head)
 	r.inventory(ctx, w.Head)
 	if r.head != nil && w.Head != "" && w.Head != r.head.commit {
@@ -247,9 +252,32 @@ func equal(a, b *target) bool {
 		slices.Equal(a.holds, b.holds) && slices.Equal(a.acks, b.acks)
 }
 
+// beat looks at the inventory every interval until ctx ends, whatever the checks do meanwhile: the claim of another Ichor
+// is answered in time, and the right to act does not run out.
+func (r *repositoryLoop) beat(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		r.invMu.Lock()
+		due := r.now().Sub(r.invAt) >= interval
+		r.invMu.Unlock()
+		if head, ok := r.seen.Load().(string); ok && due {
+			r.inventory(ctx, head)
+		}
+	}
+}
+
 // inventory reads and, where it may, takes the inventory, and acknowledges a lost one where the head says so.
 func (r *repositoryLoop) inventory(ctx context.Context, head string) {
+	r.invMu.Lock()
+	defer r.invMu.Unlock()
 	now := r.now()
+	r.invAt = now
 	st, err := r.journal.Load(ctx, now)
 	if err != nil {
 		r.invFailed("read the inventory", err)
@@ -276,8 +304,8 @@ func (r *repositoryLoop) inventory(ctx context.Context, head string) {
 		}
 		r.log.Info("holds the inventory", "epoch", r.journal.Status().Holder.Epoch)
 	}
-	if err := r.journal.Heartbeat(ctx, now); err != nil && r.journal.Status().Mine {
-		r.invFailed("say that this Ichor lives", err)
+	if err := r.journal.Answer(ctx, now); err != nil {
+		r.invFailed("answer another Ichor's claim", err)
 		return
 	}
 	r.invError = ""
@@ -351,7 +379,9 @@ func (r *repositoryLoop) note(w loop.Work) {
 	case st.State == journal.Refused:
 		add(state.CondInventory, state.False, state.ReasonInventoryUnknown, st.Message)
 	case !st.Mine:
+		r.invMu.Lock()
 		add(state.CondInventory, state.False, state.ReasonFenced, r.invError)
+		r.invMu.Unlock()
 	}
 	finding, detail := r.finding()
 	if root := r.foreign(); root != "" {
