@@ -57,6 +57,8 @@ type clusterLoop struct {
 	prepared *prepared
 	spec     *observe.Cluster
 	last     fold.Cluster
+	// touched machines are read again before the next decision: what was seen of them is from before the act.
+	touched []string
 }
 
 // set gives the loop a new target and wakes it.
@@ -113,7 +115,8 @@ func (c *clusterLoop) pass(ctx context.Context) time.Duration {
 	d := c.desired(ctx, now)
 	if c.prepared.bundle != nil && !d.Suspend {
 		due, _ := c.nodes.Due(c.spec, now)
-		facts = c.observe(ctx, due)
+		facts = c.observe(ctx, append(due, c.touched...))
+		c.touched = nil
 	}
 	if ctx.Err() != nil {
 		return time.Minute
@@ -217,6 +220,7 @@ func (c *clusterLoop) act(ctx context.Context, d *plan.Desired, decision plan.De
 			continue
 		}
 		c.acted(c.name, string(r.Action.Kind), string(r.Outcome))
+		c.touched = append(c.touched, r.Action.Machine)
 		message := r.Action.Reason
 		if r.Message != "" {
 			message = string(r.Outcome) + ": " + r.Message

@@ -66,8 +66,7 @@ func (j *fakeJournal) Take(context.Context, time.Time) error {
 	return j.take
 }
 
-func (j *fakeJournal) Heartbeat(context.Context, time.Time) error { return nil }
-func (j *fakeJournal) Answer(context.Context, time.Time) error    { return nil }
+func (j *fakeJournal) Answer(context.Context, time.Time) error { return nil }
 
 func (j *fakeJournal) Acknowledge(_ context.Context, _ time.Time, head string) error {
 	j.acked = append(j.acked, head)
