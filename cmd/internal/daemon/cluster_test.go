@@ -187,7 +187,7 @@ func TestFactsThatAreTooOldAreReadAgainBeforeAnAct(t *testing.T) {
 		r.pass(t.Context())
 		before := len(r.nodes.read)
 		time.Sleep(r.policy.FactMaxAge + time.Second) // nothing is due for two minutes
-		r.actor.did = nil
+		r.actor.did, r.touched = nil, nil
 		r.pass(t.Context())
 		// The pass reads what is due (nothing); the decision asks for the machine; only then it acts.
 		reads := r.nodes.read[before:]
@@ -196,6 +196,17 @@ func TestFactsThatAreTooOldAreReadAgainBeforeAnAct(t *testing.T) {
 		}
 		if !slices.Equal(r.actor.onNodes(), []string{"install cp1"}) {
 			t.Errorf("did %v", r.actor.onNodes())
+		}
+	})
+}
+
+func TestWhatWasTouchedIsReadAgainBeforeTheNextDecision(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.pass(t.Context())
+		before := len(r.nodes.read)
+		r.pass(t.Context())
+		if reads := r.nodes.read[before:]; len(reads) == 0 || !slices.Equal(reads[0], []string{"cp1"}) {
+			t.Errorf("read %v", reads)
 		}
 	})
 }

@@ -70,7 +70,7 @@ func (noJournal) Status() journal.Status {
 
 func (n noJournal) Load(context.Context, time.Time) (journal.Status, error) { return n.Status(), nil }
 func (noJournal) Take(context.Context, time.Time) error                     { return errNoIdentity }
-func (noJournal) Answer(context.Context, time.Time) error                { return nil }
+func (noJournal) Answer(context.Context, time.Time) error                   { return nil }
 func (noJournal) Acknowledge(context.Context, time.Time, string) error      { return errNoIdentity }
 
 // nowhere takes the statuses where there is no forge.
