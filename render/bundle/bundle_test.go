@@ -174,6 +174,11 @@ func TestStandInShowsWhatTheFileShows(t *testing.T) {
 	keys := newKeys(t, 1)
 	_, plain, cipher := sealed(t, keys)
 	key := []byte("k")
+	for _, empty := range []string{"", "\n", "# to come\n", "---\n"} {
+		if _, err := bundle.StandIn("prod", []byte(empty)); !errors.Is(err, bundle.ErrMalformed) {
+			t.Errorf("the empty file %q: %v", empty, err)
+		}
+	}
 	whole, err := bundle.StandIn("prod", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -26,10 +26,10 @@ var standInTime = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 // StandIn makes a bundle up for checks: the same cluster name gives the same one. It has just the keys that the
 // real file shows (SOPS leaves keys readable, and empty values too): a missing one stays missing, and the render
 // fails as it would with the real bundle. A nil ciphertext gives a whole bundle: that the file is not there is
-// reported elsewhere.
+// reported elsewhere. A file that is there and empty is malformed.
 func StandIn(cluster string, ciphertext []byte) (*Bundle, error) {
 	shows := func(...string) bool { return true }
-	whole := len(ciphertext) == 0
+	whole := ciphertext == nil
 	if !whole {
 		docs, err := documents(ciphertext)
 		if err != nil {

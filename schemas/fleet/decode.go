@@ -128,6 +128,10 @@ func (d *docDecoder) structure(n *yaml.Node, v reflect.Value, at int32) {
 			continue
 		}
 		if isNull(target(p.value)) {
+			if info.fields[i].required {
+				d.report(d.posOf(p.key), JoinPath(d.idx.path(at), p.name), "required field is empty", "")
+				seen |= 1 << i // and said, so it is not missing
+			}
 			continue
 		}
 		seen |= 1 << i

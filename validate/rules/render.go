@@ -1,11 +1,13 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"ichor.maesh.dev/ichor/render"
+	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/fleet"
 )
 
@@ -34,7 +36,11 @@ func checkRender(c *Context) []fleet.Problem {
 		}
 		results, err := c.HeadRenders.Cluster(cl.Name)
 		if err != nil {
-			p := problemAt(cl.Object, "", "no machine of the cluster renders: "+err.Error())
+			path := ""
+			if errors.Is(err, bundle.ErrMalformed) {
+				path = "spec.secretsRef.path"
+			}
+			p := problemAt(cl.Object, path, "no machine of the cluster renders: "+err.Error())
 			p.OnBase = sameOnBase(c, cl, err)
 			problems = append(problems, p)
 			continue

@@ -65,6 +65,7 @@ func patchProblems(c *Context, cl *fleet.Cluster, p *fleet.Patch, changed bool, 
 		if !unknownMachines(c.Head, cl.Name) {
 			problems = append(problems, warningAt(p.Object, "spec.selector", "the patch selects no machine of cluster "+cl.Name))
 		}
+	case len(p.Entries) == 0: // its file can't be read, which is another rule's to say: what it changes is unknown
 	case !changed && told:
 		problems = append(problems, warningAt(p.Object, "", "the patch changes nothing on any machine that it selects"))
 	}
