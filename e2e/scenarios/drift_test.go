@@ -10,38 +10,58 @@ import (
 	"ichor.maesh.dev/ichor/apply/talos"
 	"ichor.maesh.dev/ichor/e2e/harness"
 	"ichor.maesh.dev/ichor/e2e/lab/cli"
+	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/secret"
 	"ichor.maesh.dev/ichor/status/fold"
 )
 
-// somaxconn reads or, with a value, sets the sysctl on a node as somebody with talosctl would.
-func (r *rig) somaxconn(endpoint, set string) string {
+// onNode calls a node as somebody with talosctl would.
+func (r *rig) onNode(b *bundle.Bundle, endpoint string, do func(c *talos.Client)) {
 	r.Helper()
-	b, err := r.lab.Bundle(cluster)
-	r.must(err)
 	d, err := talos.NewDialer(b, talos.Options{})
 	r.must(err)
 	defer d.Close()
 	c, err := d.Secure(endpoint, talos.Admin)
 	r.must(err)
-	cfg, err := c.MachineConfig(r.ctx)
+	do(c)
+}
+
+// configOf reads the configuration that is in force on a node.
+func (r *rig) configOf(b *bundle.Bundle, endpoint string) string {
+	r.Helper()
+	var text string
+	r.onNode(b, endpoint, func(c *talos.Client) {
+		cfg, err := c.MachineConfig(r.ctx)
+		r.must(err)
+		text = string(cfg.Running.Reveal())
+	})
+	return text
+}
+
+// somaxconn reads or, with a value, sets the sysctl on a node.
+func (r *rig) somaxconn(endpoint, set string) string {
+	r.Helper()
+	b, err := r.lab.Bundle(cluster)
 	r.must(err)
-	body := cfg.Running.Reveal()
-	was := sysctl(r, body)
-	if set != "" {
-		changed := strings.Replace(string(body), fmt.Sprintf("net.core.somaxconn: %q", was), fmt.Sprintf("net.core.somaxconn: %q", set), 1)
-		if changed == string(body) {
-			r.Fatalf("the configuration has no net.core.somaxconn: %q", was)
-		}
+	text := r.configOf(b, endpoint)
+	was := sysctl(r, text)
+	if set == "" {
+		return was
+	}
+	changed := strings.Replace(text, fmt.Sprintf("net.core.somaxconn: %q", was), fmt.Sprintf("net.core.somaxconn: %q", set), 1)
+	if changed == text {
+		r.Fatalf("the configuration has no net.core.somaxconn: %q", was)
+	}
+	r.onNode(b, endpoint, func(c *talos.Client) {
 		_, err := c.Apply(r.ctx, talos.Apply{Config: secret.FromString(changed), Mode: talos.NoReboot})
 		r.must(err)
-	}
+	})
 	return was
 }
 
-func sysctl(r *rig, config []byte) string {
+func sysctl(r *rig, config string) string {
 	r.Helper()
-	dec := yaml.NewDecoder(strings.NewReader(string(config)))
+	dec := yaml.NewDecoder(strings.NewReader(config))
 	for {
 		var doc struct {
 			Machine struct{ Sysctls map[string]string }
