@@ -191,7 +191,8 @@ func TestFactsThatAreTooOldAreReadAgainBeforeAnAct(t *testing.T) {
 		r.pass(t.Context())
 		// The pass reads what is due (nothing); the decision asks for the machine; only then it acts.
 		reads := r.nodes.read[before:]
-		if len(reads) != 2 || len(reads[0]) != 0 || !slices.Equal(reads[1], []string{"cp1"}) {
+		if len(reads) != 2 || reads[0] == nil || len(reads[0]) != 0 || // nil would read every machine
+			!slices.Equal(reads[1], []string{"cp1"}) {
 			t.Errorf("read %v", reads)
 		}
 		if !slices.Equal(r.actor.onNodes(), []string{"install cp1"}) {
@@ -269,6 +270,7 @@ func (f *fencedAfter) Holding(time.Time) error {
 func TestAnInventoryThatIsNotKnownHoldsDestructiveActs(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.journal.inv = nil
+		r.journal.holding = errors.New("not the holder") // which is no news where nobody can be
 		r.pass(t.Context())
 		if len(r.actor.onNodes()) != 0 {
 			t.Errorf("did %v", r.actor.onNodes())
@@ -338,6 +340,26 @@ func TestAStopEndsThePassBeforeItActs(t *testing.T) {
 		r.pass(ctx)
 		if len(r.actor.did) != 0 || len(r.said) != 0 {
 			t.Errorf("did %v, said %d times", r.actor.did, len(r.said))
+		}
+	})
+}
+
+func TestAStopWhileLookingAgainEndsThePassToo(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.pass(t.Context())
+		time.Sleep(r.policy.FactMaxAge + time.Second)
+		r.actor.did, r.touched = nil, nil
+		ctx, stop := context.WithCancel(t.Context())
+		first := true
+		r.nodes.during = func() {
+			if !first {
+				stop() // while the decision looks again
+			}
+			first = false
+		}
+		r.pass(ctx)
+		if ctx.Err() == nil || len(r.actor.did) != 0 {
+			t.Errorf("stopped %v, did %v", ctx.Err(), r.actor.did)
 		}
 	})
 }

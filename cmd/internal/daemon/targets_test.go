@@ -227,6 +227,7 @@ func TestMassDeletion(t *testing.T) {
 	}{
 		{"nothing goes", nine, tree(nine...), ""},
 		{"three of nine go", nine, tree(nine[:6]...), ""},
+		{"three of eight go", nine[:8], tree(nine[:5]...), ""},
 		{"four of nine go", nine, tree(nine[:5]...), "4 of 9 machines"},
 		{"four of fourteen go", append(nine, names("x", 5)...), tree(append(slices.Clone(nine), "xa")...), ""},
 		{"the last machine of a cluster goes", []string{"w1"}, tree("cp1"), "every machine of cluster prod"},
