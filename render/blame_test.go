@@ -41,8 +41,10 @@ func TestGuiltyPatch(t *testing.T) {
 		"wrong type":             {patches: [][]string{{"machine:\n  sysctls: 3\n"}, {fine}}, guilty: 0, talos: "cannot construct"},
 		"empty":                  {patches: [][]string{{fine, "{}\n"}}, guilty: 0, entry: 1, talos: "the patch entry is empty", inHint: "take it out"},
 		"null":                   {patches: [][]string{{"null\n"}}, guilty: 0, talos: "the patch entry is empty"},
-		"deletes what is not there": {patches: [][]string{{"machine:\n  time:\n    servers:\n      $patch: delete\n"}}, guilty: 0,
-			talos: "patch delete: path 'machine.time.servers'"},
+		"deletes what is not there": {
+			patches: [][]string{{"machine:\n  time:\n    servers:\n      $patch: delete\n"}}, guilty: 0,
+			talos: "patch delete: path 'machine.time.servers'",
+		},
 		"hostname by hand":  {patches: [][]string{{"machine:\n  network:\n    hostname: x\n"}}, contract: "v1.13", guilty: 0, talos: "static hostname is already set", inHint: "spec.hostname"},
 		"broken, then more": {patches: [][]string{{scheduler}, {"machine: [\n"}}, guilty: 0, talos: "kube-scheduler config"},
 	} {

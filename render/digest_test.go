@@ -199,16 +199,22 @@ func TestEncryptedValues(t *testing.T) {
 		contract     string
 	}{
 		"wireguard": {"apiVersion: v1alpha1\nkind: WireguardConfig\nname: wg0\nprivateKey: " + wgKey + "\nlistenPort: 51820\n", "^(privateKey|listenPort)$", []string{wgKey, "51820"}, "v1.13"},
-		"registry auth": {"machine:\n  registries:\n    config:\n      reg.example.com:\n        auth:\n          username: canary-user\n          password: canary-password\n", "^(username|password)$",
-			[]string{"canary-user", "canary-password"}, "v1.11"},
+		"registry auth": {
+			"machine:\n  registries:\n    config:\n      reg.example.com:\n        auth:\n          username: canary-user\n          password: canary-password\n", "^(username|password)$",
+			[]string{"canary-user", "canary-password"},
+			"v1.11",
+		},
 		"a file":     {"machine:\n  files:\n    - content: canary-content\n      path: /var/x\n      op: create\n      permissions: 0o600\n", "^content$", []string{"canary-content"}, "v1.13"},
 		"a manifest": {"cluster:\n  inlineManifests:\n    - name: x\n      contents: |\n        apiVersion: v1\n        kind: Secret\n        metadata:\n          name: canary-name\n", "^contents$", []string{"canary-name"}, "v1.13"},
 		"a token":    {"cluster:\n  token: canary.0123456789abcdef\n", "^token$", []string{"canary.0123456789abcdef"}, "v1.13"},
 		"a URL":      {"apiVersion: v1alpha1\nkind: KmsgLogConfig\nname: remote\nurl: tcp://canary.example.com:5514/\n", "^url$", []string{"canary.example.com"}, "v1.13"},
 		"a bool":     {"machine:\n  sysctls:\n    a: canary-value\n  install:\n    wipe: true\n", "^(wipe|a)$", []string{"canary-value"}, "v1.12"},
 		"a false":    {"machine:\n  sysctls:\n    a: canary-value\n  kubelet:\n    skipNodeRegistration: false\n", "^(skipNodeRegistration|a)$", []string{"canary-value"}, "v1.12"},
-		"two documents": {"machine:\n  sysctls:\n    a: canary-value\n---\napiVersion: v1alpha1\nkind: TrustedRootsConfig\nname: roots\ncertificates: canary-certificate\n", "^(a|certificates)$",
-			[]string{"canary-value", "canary-certificate"}, "v1.13"},
+		"two documents": {
+			"machine:\n  sysctls:\n    a: canary-value\n---\napiVersion: v1alpha1\nkind: TrustedRootsConfig\nname: roots\ncertificates: canary-certificate\n", "^(a|certificates)$",
+			[]string{"canary-value", "canary-certificate"},
+			"v1.13",
+		},
 		"in a list": {"machine:\n  certSANs:\n    - canary-one\n    - canary-two\n", "^certSANs$", []string{"canary-one", "canary-two"}, "v1.13"},
 	} {
 		t.Run(name, func(t *testing.T) {

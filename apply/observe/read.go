@@ -197,8 +197,10 @@ func (r *read) identity(ctx context.Context, c *talos.Client) (err error) {
 		into *string
 		read func(context.Context) (string, error)
 	}{
-		{&f.Identity.UUID, c.UUID}, {&f.Identity.NodeID, c.NodeID},
-		{&f.Hostname, c.Hostname}, {&f.Identity.NodeName, c.Nodename},
+		{&f.Identity.UUID, c.UUID},
+		{&f.Identity.NodeID, c.NodeID},
+		{&f.Hostname, c.Hostname},
+		{&f.Identity.NodeName, c.Nodename},
 	} {
 		if *one.into, err = optional(one.read(ctx)); err != nil {
 			return err

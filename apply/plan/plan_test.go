@@ -141,7 +141,9 @@ func TestEndpointHint(t *testing.T) {
 		{"10.0.0.1", "10.0.0.2", "spec.endpoint may need updating to 10.0.0.2:50000"},
 		{"10.0.0.1:50001", "10.0.0.2", "spec.endpoint may need updating to 10.0.0.2:50001"},
 		{"10.0.0.1:50000", "fd00::2", "spec.endpoint may need updating to [fd00::2]:50000"},
-		{"10.0.0.1:50000", "10.0.0.1", ""}, {"10.0.0.1:50000", "", ""}, {"[fd00::1]:50000", "fd00::1", ""},
+		{"10.0.0.1:50000", "10.0.0.1", ""},
+		{"10.0.0.1:50000", "", ""},
+		{"[fd00::1]:50000", "fd00::1", ""},
 	} {
 		if got := endpointHint(c[0], c[1]); got != c[2] {
 			t.Errorf("%s, %s: %q", c[0], c[1], got)
@@ -225,20 +227,34 @@ func TestSteps(t *testing.T) {
 			{Name: "cp5", Role: RoleControlPlane, Change: "new"}, {Name: "cp4", Role: RoleControlPlane, Change: "new"},
 		}, "cp4 install, cp4 join, cp5 install, cp5 join"},
 		{"configuration", StepCluster{ControlPlanes: 3}, []StepMachine{
-			{Name: "w1", Role: RoleWorker, Change: "update", Effect: "reboot"}, {Name: "cp1", Role: RoleControlPlane, Change: "update", Effect: "restart", Services: []string{"kube-apiserver"}},
-			{Name: "cp2", Role: RoleControlPlane, Change: "update", Effect: "live"}, {Name: "cp3", Role: RoleControlPlane, Change: "none"},
+			{Name: "w1", Role: RoleWorker, Change: "update", Effect: "reboot"},
+			{Name: "cp1", Role: RoleControlPlane, Change: "update", Effect: "restart", Services: []string{"kube-apiserver"}},
+			{Name: "cp2", Role: RoleControlPlane, Change: "update", Effect: "live"},
+			{Name: "cp3", Role: RoleControlPlane, Change: "none"},
 		}, "cp1 configure [kube-apiserver restarts], cp2 configure, w1 configure, w1 reboot [the worker and its pods are down until it is back]"},
-		{"one control plane", StepCluster{ControlPlanes: 1}, []StepMachine{{Name: "cp1", Role: RoleControlPlane, Change: "update", Effect: "reboot"}},
-			"cp1 configure, cp1 reboot [etcd and the Kubernetes API of the whole cluster are down until it is back]"},
+		{
+			"one control plane",
+			StepCluster{ControlPlanes: 1},
+			[]StepMachine{{Name: "cp1", Role: RoleControlPlane, Change: "update", Effect: "reboot"}},
+			"cp1 configure, cp1 reboot [etcd and the Kubernetes API of the whole cluster are down until it is back]",
+		},
 		{"two control planes", StepCluster{ControlPlanes: 2}, []StepMachine{
 			{Name: "cp1", Role: RoleControlPlane, Change: "update", Effect: "restart", Services: []string{"kubelet"}},
 			{Name: "cp2", Role: RoleControlPlane, Change: "update", Effect: "restart"},
 		}, "cp1 configure, cp2 configure [a service of the control plane restarts] (" + evenRefusal(2) + ")"},
-		{"a removal", StepCluster{ControlPlanes: 3}, []StepMachine{{Name: "cp1", Role: RoleControlPlane, Change: "remove", Refusal: "delete refused: x"}},
-			"cp1 drain (delete refused: x), cp1 remove-member [one etcd member leaves] (delete refused: x), cp1 reset [the machine is wiped] (delete refused: x), cp1 delete-node (delete refused: x)"},
+		{
+			"a removal",
+			StepCluster{ControlPlanes: 3},
+			[]StepMachine{{Name: "cp1", Role: RoleControlPlane, Change: "remove", Refusal: "delete refused: x"}},
+			"cp1 drain (delete refused: x), cp1 remove-member [one etcd member leaves] (delete refused: x), cp1 reset [the machine is wiped] (delete refused: x), cp1 delete-node (delete refused: x)",
+		},
 		{"held", StepCluster{ControlPlanes: 3, Refusal: "version change"}, []StepMachine{{Name: "w1", Role: RoleWorker, Change: "update", Effect: "live"}}, "w1 configure (version change)"},
-		{"manual reboot", StepCluster{ControlPlanes: 3, Reboot: "manual"}, []StepMachine{{Name: "w1", Role: RoleWorker, Change: "update", Effect: "reboot"}},
-			"w1 configure, w1 reboot [the worker and its pods are down until it is back] (rollout.reboot is manual: a person reboots it)"},
+		{
+			"manual reboot",
+			StepCluster{ControlPlanes: 3, Reboot: "manual"},
+			[]StepMachine{{Name: "w1", Role: RoleWorker, Change: "update", Effect: "reboot"}},
+			"w1 configure, w1 reboot [the worker and its pods are down until it is back] (rollout.reboot is manual: a person reboots it)",
+		},
 	} {
 		var got []string
 		for _, s := range Steps(c.c, c.ms) {

@@ -104,14 +104,16 @@ func wants(check cobra.PositionalArgs, flags ...string) cobra.PositionalArgs {
 
 // group is a command that only has commands below it.
 func group(use, short, long, example string, children ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example,
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())}
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	cmd.AddCommand(children...)
 	return cmd
 }

@@ -37,9 +37,19 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			for _, kv := range [][2]string{{"NET", fmt.Sprintf("127.0.%d", 180+nets.Add(1))}, {"HOME", env.WorkDir}, {"ICHOR_LAB_STATE", filepath.Join(env.WorkDir, "state")},
-				{"GIT_CONFIG_NOSYSTEM", "1"}, {"GIT_AUTHOR_NAME", "ann"}, {"GIT_AUTHOR_EMAIL", "ann@example.com"}, {"GIT_COMMITTER_NAME", "ann"}, {"GIT_COMMITTER_EMAIL", "ann@example.com"},
-				{"GIT_TERMINAL_PROMPT", "0"}, {"SOPS_AGE_KEY", ""}, {"SOPS_AGE_KEY_FILE", ""}} {
+			for _, kv := range [][2]string{
+				{"NET", fmt.Sprintf("127.0.%d", 180+nets.Add(1))},
+				{"HOME", env.WorkDir},
+				{"ICHOR_LAB_STATE", filepath.Join(env.WorkDir, "state")},
+				{"GIT_CONFIG_NOSYSTEM", "1"},
+				{"GIT_AUTHOR_NAME", "ann"},
+				{"GIT_AUTHOR_EMAIL", "ann@example.com"},
+				{"GIT_COMMITTER_NAME", "ann"},
+				{"GIT_COMMITTER_EMAIL", "ann@example.com"},
+				{"GIT_TERMINAL_PROMPT", "0"},
+				{"SOPS_AGE_KEY", ""},
+				{"SOPS_AGE_KEY_FILE", ""},
+			} {
 				env.Setenv(kv[0], kv[1])
 			}
 			return nil

@@ -208,15 +208,19 @@ func TestReset(t *testing.T) {
 	must(t, r.lab.Wait(r.ctx, "another boot", func() bool { return n.BootID() != boot && n.BootID() != "" }))
 	must(t, r.lab.WaitReady(r.ctx, "cp1"))
 
-	must(t, r.secure("cp1").ResetGeneric(r.ctx, &machine.ResetRequest{Reboot: true,
-		SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: "EPHEMERAL", Wipe: true}}}))
+	must(t, r.secure("cp1").ResetGeneric(r.ctx, &machine.ResetRequest{
+		Reboot:                 true,
+		SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: "EPHEMERAL", Wipe: true}},
+	}))
 	must(t, r.lab.WaitStage(r.ctx, "cp1", "down"))
 	must(t, r.lab.WaitStage(r.ctx, "cp1", "booting"))
 	r.bootstrap("cp1") // its etcd is empty again
 	must(t, r.lab.WaitReady(r.ctx, "cp1"))
 
-	must(t, r.secure("cp1").ResetGeneric(r.ctx, &machine.ResetRequest{Reboot: true,
-		SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}}}))
+	must(t, r.secure("cp1").ResetGeneric(r.ctx, &machine.ResetRequest{
+		Reboot:                 true,
+		SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}},
+	}))
 	must(t, r.lab.WaitStage(r.ctx, "cp1", "maintenance"))
 	must(t, r.lab.WaitMaintenance(r.ctx, "cp1"))
 	// Talos is still on the disk: no install and no reboot this time.
@@ -281,8 +285,10 @@ func TestSnapshotAndRecovery(t *testing.T) {
 	if size%512 != 32 {
 		t.Errorf("the snapshot has %d bytes: no SHA-256 trailer", size)
 	}
-	must(t, c.ResetGeneric(r.ctx, &machine.ResetRequest{Reboot: true,
-		SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: "EPHEMERAL", Wipe: true}}}))
+	must(t, c.ResetGeneric(r.ctx, &machine.ResetRequest{
+		Reboot:                 true,
+		SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: "EPHEMERAL", Wipe: true}},
+	}))
 	must(t, r.lab.WaitStage(r.ctx, "cp1", "down"))
 	must(t, r.lab.WaitStage(r.ctx, "cp1", "booting"))
 	c = r.secure("cp1")

@@ -62,8 +62,10 @@ func run(in, out string) error {
 	collect(paths, all, components)
 	strip(paths)
 	strip(components)
-	res := map[string]any{"openapi": doc["openapi"], "info": map[string]any{"title": "GitHub REST API, cut down", "version": "23.0.2", "description": source},
-		"paths": paths, "components": components}
+	res := map[string]any{
+		"openapi": doc["openapi"], "info": map[string]any{"title": "GitHub REST API, cut down", "version": "23.0.2", "description": source},
+		"paths": paths, "components": components,
+	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)

@@ -48,15 +48,19 @@ func TestBetween(t *testing.T) {
 		"a leaf":   {"machine: {sysctls: {net.a: x}}", "machine: {sysctls: {net.a: y}}", []string{`v1alpha1 machine.sysctls["net.a"]: "x" -> "y"`}},
 		"a type":   {"machine: {a: 1}", `machine: {a: "1"}`, []string{`v1alpha1 machine.a: "1" -> "1"`}},
 		"came and went": {"machine: {a: 1, b: {c: true}}", "machine: {d: [x]}", []string{
-			`v1alpha1 machine.a: removed "1"`, `v1alpha1 machine.b.c: removed "true"`, `v1alpha1 machine.d[0]: added "x"`}},
+			`v1alpha1 machine.a: removed "1"`, `v1alpha1 machine.b.c: removed "true"`, `v1alpha1 machine.d[0]: added "x"`,
+		}},
 		"put in front":      {"machine: {l: [b, c]}", "machine: {l: [a, b, c]}", []string{`v1alpha1 machine.l[0]: added "a"`}},
 		"at the end":        {"machine: {l: [a]}", "machine: {l: [a, b]}", []string{`v1alpha1 machine.l[1]: added "b"`}},
 		"out of the middle": {"machine: {l: [a, b, c]}", "machine: {l: [a, c]}", []string{`v1alpha1 machine.l[1]: removed "b"`}},
 		"within an element": {"machine: {l: [{n: a, v: 1}, {n: b, v: 2}]}", "machine: {l: [{n: a, v: 1}, {n: b, v: 3}]}", []string{`v1alpha1 machine.l[1].v: "2" -> "3"`}},
-		"ten elements": {"machine: {l: [a,b,c,d,e,f,g,h,i,j,k]}", "machine: {l: [a,b,C,d,e,f,g,h,i,J,k]}",
-			[]string{`v1alpha1 machine.l[2]: "c" -> "C"`, `v1alpha1 machine.l[9]: "j" -> "J"`}},
+		"ten elements": {
+			"machine: {l: [a,b,c,d,e,f,g,h,i,j,k]}", "machine: {l: [a,b,C,d,e,f,g,h,i,J,k]}",
+			[]string{`v1alpha1 machine.l[2]: "c" -> "C"`, `v1alpha1 machine.l[9]: "j" -> "J"`},
+		},
 		"documents": {"machine: {a: 1}\n---\nkind: A\nname: x\nv: 1", "kind: B\nv: 2\n---\nmachine: {a: 2}", []string{
-			`v1alpha1 machine.a: "1" -> "2"`, `A/x kind: removed "A"`, `A/x name: removed "x"`, `A/x v: removed "1"`, `B kind: added "B"`, `B v: added "2"`}},
+			`v1alpha1 machine.a: "1" -> "2"`, `A/x kind: removed "A"`, `A/x name: removed "x"`, `A/x v: removed "1"`, `B kind: added "B"`, `B v: added "2"`,
+		}},
 		"empty ones":       {"machine: {a: {}, b: null, l: []}", "machine: {}", []string{`v1alpha1 machine.a: removed "{}"`, `v1alpha1 machine.b: removed "null"`, `v1alpha1 machine.l: removed "[]"`}},
 		"nothing and null": {"machine: {a: {}}", "machine: {a: null}", []string{`v1alpha1 machine.a: "{}" -> "null"`}},
 		"a new machine":    {"", "kind: A\nv: 1", []string{`A kind: added "A"`, `A v: added "1"`}},

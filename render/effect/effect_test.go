@@ -126,8 +126,13 @@ func TestDisrupts(t *testing.T) {
 		service string
 		want    bool
 	}{
-		{effect.Reboot, "", true}, {effect.Restart, effect.Etcd, true}, {effect.Restart, effect.APIServer, true},
-		{effect.Restart, effect.Scheduler, false}, {effect.Live, "", false}, {effect.Install, "", false}, {effect.Restart, "", true},
+		{effect.Reboot, "", true},
+		{effect.Restart, effect.Etcd, true},
+		{effect.Restart, effect.APIServer, true},
+		{effect.Restart, effect.Scheduler, false},
+		{effect.Live, "", false},
+		{effect.Install, "", false},
+		{effect.Restart, "", true},
 	} {
 		if effect.Disrupts(tc.e, tc.service) != tc.want {
 			t.Errorf("%s %s", tc.e, tc.service)

@@ -140,9 +140,13 @@ func TestDecodeIsBounded(t *testing.T) {
 func TestExtraPlacesAreMarked(t *testing.T) {
 	const text = "machine:\n  install: {disk: /dev/sda}\n  list: [a, b]\n  sysctls: {net.a: x}\n"
 	r, err := mask.Config([]byte(text), []mask.Path{
-		{Document: "v1alpha1", Path: "machine.install.wipe"}, {Document: "v1alpha1", Path: "machine.list[1]"},
-		{Document: "v1alpha1", Path: `machine.sysctls["net.a"]`}, {Document: "v1alpha1", Path: "machine.list[7]"},
-		{Document: "v1alpha1", Path: "machine.new.deep"}, {Document: "NoSuch", Path: "x"}, {Document: "v1alpha1", Path: "machine.no[0].x"},
+		{Document: "v1alpha1", Path: "machine.install.wipe"},
+		{Document: "v1alpha1", Path: "machine.list[1]"},
+		{Document: "v1alpha1", Path: `machine.sysctls["net.a"]`},
+		{Document: "v1alpha1", Path: "machine.list[7]"},
+		{Document: "v1alpha1", Path: "machine.new.deep"},
+		{Document: "NoSuch", Path: "x"},
+		{Document: "v1alpha1", Path: "machine.no[0].x"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -92,8 +92,13 @@ func (d *docDecoder) checkBackup(s v1alpha1.TalosEtcdBackupSpec) {
 	for _, n := range []struct {
 		name string
 		n    int
-	}{{"last", s.Retention.Last}, {"hourly", s.Retention.Hourly}, {"daily", s.Retention.Daily},
-		{"weekly", s.Retention.Weekly}, {"monthly", s.Retention.Monthly}} {
+	}{
+		{"last", s.Retention.Last},
+		{"hourly", s.Retention.Hourly},
+		{"daily", s.Retention.Daily},
+		{"weekly", s.Retention.Weekly},
+		{"monthly", s.Retention.Monthly},
+	} {
 		if n.n < 0 {
 			d.failPath("spec.retention."+n.name, strconv.Itoa(n.n)+" is below 0", "")
 		}

@@ -95,8 +95,10 @@ const (
 // bound keeps a hostile file from filling the report.
 func (out *parsed) bound(file string) {
 	if len(out.problems) > maxFileProblems {
-		out.problems = append(slices.Clone(out.problems[:maxFileProblems]), Problem{Rule: ruleLimits, Severity: Error, File: file,
-			Message: fmt.Sprintf("more than %d problems in this file; the rest is left out", maxFileProblems)})
+		out.problems = append(slices.Clone(out.problems[:maxFileProblems]), Problem{
+			Rule: ruleLimits, Severity: Error, File: file,
+			Message: fmt.Sprintf("more than %d problems in this file; the rest is left out", maxFileProblems),
+		})
 	}
 	if len(out.unknown) > maxFileUnknown {
 		out.unknown = []Unknown{{File: file}}
@@ -206,10 +208,7 @@ func (d *docDecoder) limit(message string) {
 }
 
 // identity is what a document says it is, read without trusting it.
-type identity struct {
-	Unknown
-	pos Position
-}
+type identity struct{ Unknown }
 
 func identify(n *yaml.Node, file string) identity {
 	u := identity{Unknown: Unknown{Kind: text(n, "kind"), Name: text(n, "metadata", "name"), File: file}}

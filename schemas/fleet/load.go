@@ -63,9 +63,11 @@ func (o Options) withDefaults() Options {
 // sorted; the error is for a file system that can't be read and for a context that is done. The files are read one
 // after the other in the order of their names, and parsed in parallel; the result does not depend on either.
 func Load(ctx context.Context, fsys fs.FS, opt Options) (*Fleet, []Problem, error) {
-	l := &loader{ctx: ctx, fsys: fsys, opt: opt.withDefaults(), fleet: &Fleet{}, files: map[string]*File{},
+	l := &loader{
+		ctx: ctx, fsys: fsys, opt: opt.withDefaults(), fleet: &Fleet{}, files: map[string]*File{},
 		odd: map[string]fs.FileMode{}, skipped: map[string]string{},
-		hashes: map[string]string{}}
+		hashes: map[string]string{},
+	}
 	if err := l.walk(); err != nil {
 		return nil, nil, err
 	}
@@ -124,8 +126,10 @@ func (l *loader) add(problems ...Problem) {
 		case n < maxFleetProblems:
 			l.problems = append(l.problems, p)
 		case n == maxFleetProblems:
-			l.problems = append(l.problems, Problem{Rule: ruleLimits, Severity: Error,
-				Message: fmt.Sprintf("more than %d problems; the rest is left out", maxFleetProblems)})
+			l.problems = append(l.problems, Problem{
+				Rule: ruleLimits, Severity: Error,
+				Message: fmt.Sprintf("more than %d problems; the rest is left out", maxFleetProblems),
+			})
 		default:
 			return
 		}

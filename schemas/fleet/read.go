@@ -104,8 +104,10 @@ func (l *loader) stop(name, message string) {
 func (l *loader) binary(name string, data []byte) {
 	l.skipped[name] = "is no text file"
 	if isYAML(name) && namesGroup(bytes.ReplaceAll(data, []byte{0}, nil)) {
-		l.add(Problem{Rule: ruleSchema, Severity: Error, File: name, Line: 1, Column: 1,
-			Message: "the file is no UTF-8 text", Hint: "save it as UTF-8"})
+		l.add(Problem{
+			Rule: ruleSchema, Severity: Error, File: name, Line: 1, Column: 1,
+			Message: "the file is no UTF-8 text", Hint: "save it as UTF-8",
+		})
 		l.fleet.Unknown = append(l.fleet.Unknown, Unknown{File: name})
 	}
 }

@@ -88,8 +88,13 @@ func TestIsUnknown(t *testing.T) {
 		kind, cluster, name string
 		want                bool
 	}{
-		{"TalosMachine", "c", "a", true}, {"TalosMachine", "c", "b", false}, {"TalosMachine", "d", "a", false},
-		{"TalosMachine", "", "a", true}, {"TalosCluster", "d", "d", true}, {"TalosCluster", "c", "c", false}, {"", "", "", true},
+		{"TalosMachine", "c", "a", true},
+		{"TalosMachine", "c", "b", false},
+		{"TalosMachine", "d", "a", false},
+		{"TalosMachine", "", "a", true},
+		{"TalosCluster", "d", "d", true},
+		{"TalosCluster", "c", "c", false},
+		{"", "", "", true},
 	} {
 		if got := f.IsUnknown(c.kind, c.cluster, c.name); got != c.want {
 			t.Errorf("%+v: %v", c, got)

@@ -16,8 +16,10 @@ var separator = regexp.MustCompile(`(?m)^---(?:[ \t\r]|$)`)
 // themselves is kept, so that nothing follows from their absence.
 func (out *parsed) salvage(src source, whole error) {
 	line, message := parserError(whole)
-	out.problems = append(out.problems, Problem{Rule: ruleSchema, Severity: Error, File: src.file, Line: line,
-		Message: "the file does not parse as YAML: " + message})
+	out.problems = append(out.problems, Problem{
+		Rule: ruleSchema, Severity: Error, File: src.file, Line: line,
+		Message: "the file does not parse as YAML: " + message,
+	})
 	at := &out.problems[len(out.problems)-1]
 	chunks := splitDocuments(src.data)
 	src.sops = bytes.Contains(src.data, []byte("\n"+sopsKey+":"))

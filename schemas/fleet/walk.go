@@ -20,8 +20,10 @@ func (l *loader) walk() error {
 		return fmt.Errorf("read folder %q: it is no path within the repository", l.opt.Path)
 	}
 	if _, err := fs.Stat(l.fsys, l.opt.Path); errors.Is(err, fs.ErrNotExist) && l.opt.Path != "." {
-		l.add(Problem{Rule: ruleReference, Severity: Error, File: l.opt.Path,
-			Message: "the folder that Ichor is to read is not in the repository", Hint: "see path in Ichor's configuration (--path)"})
+		l.add(Problem{
+			Rule: ruleReference, Severity: Error, File: l.opt.Path,
+			Message: "the folder that Ichor is to read is not in the repository", Hint: "see path in Ichor's configuration (--path)",
+		})
 		l.fleet.Unknown = append(l.fleet.Unknown, Unknown{})
 		return nil
 	}

@@ -237,8 +237,10 @@ func storeFault(op string, err error) error {
 			return fail(op, err)
 		}
 	}
-	for _, errno := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EACCES, syscall.EPERM, syscall.EROFS,
-		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, context.Canceled, context.DeadlineExceeded, errClosed} {
+	for _, errno := range []error{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EACCES, syscall.EPERM, syscall.EROFS,
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, context.Canceled, context.DeadlineExceeded, errClosed,
+	} {
 		if errors.Is(err, errno) {
 			return failAs(op, ClassTransient, err)
 		}

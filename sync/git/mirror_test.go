@@ -166,8 +166,10 @@ func TestATreeIsAFileSystem(t *testing.T) {
 	if got := read(t, fsys, "README.md"); got != "hello\n" {
 		t.Errorf("content %q", got)
 	}
-	modes := map[string]fs.FileMode{"clusters/link.yaml": fs.ModeSymlink, "up": fs.ModeSymlink, "sub": fs.ModeIrregular,
-		"clusters": fs.ModeDir, "bin/run": 0}
+	modes := map[string]fs.FileMode{
+		"clusters/link.yaml": fs.ModeSymlink, "up": fs.ModeSymlink, "sub": fs.ModeIrregular,
+		"clusters": fs.ModeDir, "bin/run": 0,
+	}
 	for name, want := range modes {
 		fi, err := fs.Stat(fsys, name)
 		if err != nil || fi.Mode().Type() != want {

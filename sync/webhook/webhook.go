@@ -232,8 +232,10 @@ func repository(contentType string, body []byte) (string, error) {
 
 // Serve answers on l until ctx ends, with limits against slow and large requests.
 func Serve(ctx context.Context, l net.Listener, h *Handler) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
-		WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
+		WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+	}
 	down := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(down)

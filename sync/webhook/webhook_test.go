@@ -95,8 +95,10 @@ func TestDeliveries(t *testing.T) {
 		"push":         {push, nil, 202, true},
 		"pull request": {push, []string{"X-GitHub-Event", "pull_request"}, 202, true},
 		"form":         {form, []string{"Content-Type", "application/x-www-form-urlencoded"}, 202, true},
-		"gitea": {push, []string{"X-Hub-Signature-256", "", "X-Gitea-Signature", mac(sha256.New, "correct horse", push),
-			"X-GitHub-Event", "", "X-Gitea-Event", "push"}, 202, true},
+		"gitea": {push, []string{
+			"X-Hub-Signature-256", "", "X-Gitea-Signature", mac(sha256.New, "correct horse", push),
+			"X-GitHub-Event", "", "X-Gitea-Event", "push",
+		}, 202, true},
 		"other event":        {push, []string{"X-GitHub-Event", "star"}, 202, false},
 		"no event":           {push, []string{"X-GitHub-Event", ""}, 202, false},
 		"ping":               {`{"zen":"x"}`, []string{"X-GitHub-Event", "ping"}, 200, false},

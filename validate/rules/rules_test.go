@@ -55,8 +55,11 @@ func TestRemovalStep(t *testing.T) {
 		{2, 1, "delete refused: control planes 2 -> 1, below etcd quorum of 2 for 2 members"},
 		{2, 3, "delete refused: control planes 2 -> 1, below etcd quorum of 2 for 2 members"},
 		{3, 3, "delete refused: control planes 3 -> 2, below the declared count of 3; either approve a replacement control plane first (then remove this one), or lower spec.controlPlane.count first"},
-		{3, 1, ""}, {4, 3, ""}, {4, 5, "delete refused: control planes 4 -> 3, below the declared count of 5; either approve a replacement control plane first (then remove this one), or lower spec.controlPlane.count first"},
-		{5, 3, ""}, {6, 5, ""},
+		{3, 1, ""},
+		{4, 3, ""},
+		{4, 5, "delete refused: control planes 4 -> 3, below the declared count of 5; either approve a replacement control plane first (then remove this one), or lower spec.controlPlane.count first"},
+		{5, 3, ""},
+		{6, 5, ""},
 	} {
 		if got := removalStep(c.n, c.declared); got != c.want {
 			t.Errorf("%d members, %d declared: %q, want %q", c.n, c.declared, got, c.want)

@@ -52,9 +52,11 @@ var secretFiles = []struct {
 	{"talosconfig", "context: prod\ncontexts:\n  prod:\n    endpoints: [10.0.0.1]\n    ca: LS0t\n    crt: LS0t\n    key: " + fakeB64PEM + "\n", []int{7}},
 	{"kubeconfig", "users:\n- name: admin\n  user:\n    client-certificate-data: LS0t\n    client-key-data: " + fakeB64PEM +
 		"\n- name: bot\n  user:\n    token: eyJhbGciOi.payload.sig\n", []int{5, 8}},
-	{"machine configuration", "version: v1alpha1\nmachine:\n  type: worker\n  token: secret-of-the-machine\n  ca:\n    crt: LS0t\n    key: " + fakeB64PEM +
-		"\ncluster:\n  secret: short\n  token: " + fakeToken + "\n  aescbcEncryptionSecret: x1\n  secretboxEncryptionSecret: y1\n  serviceAccount:\n    key: z1\n  etcd:\n    ca:\n      key: w1\n  aggregatorCA:\n    key: v1\n",
-		[]int{4, 7, 9, 10, 11, 12, 14, 17, 19}},
+	{
+		"machine configuration", "version: v1alpha1\nmachine:\n  type: worker\n  token: secret-of-the-machine\n  ca:\n    crt: LS0t\n    key: " + fakeB64PEM +
+			"\ncluster:\n  secret: short\n  token: " + fakeToken + "\n  aescbcEncryptionSecret: x1\n  secretboxEncryptionSecret: y1\n  serviceAccount:\n    key: z1\n  etcd:\n    ca:\n      key: w1\n  aggregatorCA:\n    key: v1\n",
+		[]int{4, 7, 9, 10, 11, 12, 14, 17, 19},
+	},
 	{"patch of ours", "apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosConfigPatch\nmetadata:\n  name: p\nspec:\n  clusterRef:\n    name: c\n  documents:\n" +
 		"    - machine:\n        token: any-text-at-all\n        registries:\n          config:\n            reg.example.com:\n              auth:\n                username: u\n                password: hunter22\n                identityToken: it\n" +
 		"        network:\n          interfaces:\n            - interface: wg0\n              wireguard:\n                privateKey: " + fakeBase32 +

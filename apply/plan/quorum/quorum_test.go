@@ -56,8 +56,11 @@ func TestSameMembers(t *testing.T) {
 		lists [][]string
 		want  bool
 	}{
-		{nil, false}, {[][]string{{"a", "b"}}, true}, {[][]string{{"a", "b"}, {"b", "a"}}, true},
-		{[][]string{{"a", "b"}, {"a"}}, false}, {[][]string{{"a", "b"}, {"a", "c"}}, false},
+		{nil, false},
+		{[][]string{{"a", "b"}}, true},
+		{[][]string{{"a", "b"}, {"b", "a"}}, true},
+		{[][]string{{"a", "b"}, {"a"}}, false},
+		{[][]string{{"a", "b"}, {"a", "c"}}, false},
 	} {
 		if SameMembers(c.lists) != c.want {
 			t.Errorf("%q: %v", c.lists, !c.want)

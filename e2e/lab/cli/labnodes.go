@@ -175,9 +175,11 @@ func (n *labNodes) List() []NodeInfo {
 	res := []NodeInfo{}
 	for _, x := range n.lab.Nodes() {
 		m, c := n.info[x.Name()], x.Counters()
-		res = append(res, NodeInfo{Name: x.Name(), Cluster: m.Cluster, Role: m.Role, Address: x.Spec().Address.String(), UUID: x.Spec().UUID, Stage: x.Stage(),
+		res = append(res, NodeInfo{
+			Name: x.Name(), Cluster: m.Cluster, Role: m.Role, Address: x.Spec().Address.String(), UUID: x.Spec().UUID, Stage: x.Stage(),
 			Faults: strings.Join(n.faults[x.Name()], ","), Configurations: c.ApplyConfiguration, Bootstraps: c.Bootstrap, Reboots: c.Reboot,
-			Fingerprint: x.MaintenanceFingerprint()})
+			Fingerprint: x.MaintenanceFingerprint(),
+		})
 	}
 	return res
 }

@@ -71,6 +71,8 @@ func (s *Session) pushBranch(ctx context.Context, in PullRequest) (string, error
 	if in.Dir == "" {
 		return "", nil
 	}
-	return s.forge.Push(ctx, forge.PushOptions{Dir: in.Dir, Branch: branch, From: in.Base, Owner: owner, Message: cmp.Or(in.Message, in.Title, "Update"),
-		Author: in.Author, Force: in.Force})
+	return s.forge.Push(ctx, forge.PushOptions{
+		Dir: in.Dir, Branch: branch, From: in.Base, Owner: owner, Message: cmp.Or(in.Message, in.Title, "Update"),
+		Author: in.Author, Force: in.Force,
+	})
 }

@@ -154,8 +154,10 @@ func (s *Session) startForge(ctx context.Context) error {
 		s.say("the state folder lies in the repository: leave it out of commits (a line /%s/ in .gitignore), or give a --state elsewhere", in)
 		exclude = []string{"/" + in + "/"}
 	}
-	s.forge, err = forge.New(forge.Options{Exclude: exclude, Dir: filepath.Join(s.opt.State, "forge"), Addr: s.opt.ForgeAddr, Token: token, Owner: owner, Name: name, Log: s.opt.Log,
-		OnEvent: func(e forge.Event) { s.emit(e.Kind, e.Fields) }})
+	s.forge, err = forge.New(forge.Options{
+		Exclude: exclude, Dir: filepath.Join(s.opt.State, "forge"), Addr: s.opt.ForgeAddr, Token: token, Owner: owner, Name: name, Log: s.opt.Log,
+		OnEvent: func(e forge.Event) { s.emit(e.Kind, e.Fields) },
+	})
 	if err != nil {
 		return err
 	}
@@ -237,9 +239,18 @@ func (s *Session) writeFiles(fl *fleet.Fleet, bundles map[string]*bundle.Bundle,
 	if err != nil {
 		return err
 	}
-	vars := []variable{{"ICHOR_REPO", s.forge.CloneURL()}, {"ICHOR_BRANCH", "main"}, {"ICHOR_FORGE", "github"}, {"ICHOR_FORGE_URL", s.forge.URL()},
-		{"ICHOR_FORGE_REPO", s.opt.ForgeRepo}, {"ICHOR_TOKEN_FILE", path("token")}, {"ICHOR_STATE_DIR", path("ichor")}, {"ICHOR_LAB_STATE", s.opt.State},
-		{"KUBECONFIG", path("kubeconfig")}, {"SOPS_AGE_KEY_FILE", keyFile}}
+	vars := []variable{
+		{"ICHOR_REPO", s.forge.CloneURL()},
+		{"ICHOR_BRANCH", "main"},
+		{"ICHOR_FORGE", "github"},
+		{"ICHOR_FORGE_URL", s.forge.URL()},
+		{"ICHOR_FORGE_REPO", s.opt.ForgeRepo},
+		{"ICHOR_TOKEN_FILE", path("token")},
+		{"ICHOR_STATE_DIR", path("ichor")},
+		{"ICHOR_LAB_STATE", s.opt.State},
+		{"KUBECONFIG", path("kubeconfig")},
+		{"SOPS_AGE_KEY_FILE", keyFile},
+	}
 	if talos != nil {
 		vars = append(vars, variable{"TALOSCONFIG", path("talosconfig")})
 	} else if err := os.Remove(path("talosconfig")); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -267,8 +278,10 @@ func (s *Session) serve(ctx context.Context) error {
 	s.say("no Kubernetes: the kubeconfig names endpoints where nothing answers")
 	s.say("no S3 store: backups have nowhere to go in this lab yet")
 	s.say("in another terminal: . %s && ichor run", filepath.Join(s.opt.State, "env"))
-	s.emit("lab.ready", map[string]any{"forge": s.forge.URL(), "repository": s.opt.ForgeRepo, "clone": s.forge.CloneURL(), "main": s.forge.Tip("main"),
-		"nodes": len(s.machines), "env": filepath.Join(s.opt.State, "env")})
+	s.emit("lab.ready", map[string]any{
+		"forge": s.forge.URL(), "repository": s.opt.ForgeRepo, "clone": s.forge.CloneURL(), "main": s.forge.Tip("main"),
+		"nodes": len(s.machines), "env": filepath.Join(s.opt.State, "env"),
+	})
 	select {
 	case <-ctx.Done():
 	case <-s.down:

@@ -78,8 +78,11 @@ func TestIchorMeetsFaults(t *testing.T) {
 	good := state.CommitStatus{Context: "ichor/check", State: state.StateSuccess, Description: "fine"}
 	kinds := map[contract.Kind]bool{}
 	for _, x := range []forge.Fault{
-		{Kind: forge.FaultStatus}, {Kind: forge.FaultTooMany, RetryAfter: time.Second}, {Kind: forge.FaultSecondaryLimit, RetryAfter: time.Second},
-		{Kind: forge.FaultPrimaryLimit, RetryAfter: time.Second}, {Kind: forge.FaultLostReply},
+		{Kind: forge.FaultStatus},
+		{Kind: forge.FaultTooMany, RetryAfter: time.Second},
+		{Kind: forge.FaultSecondaryLimit, RetryAfter: time.Second},
+		{Kind: forge.FaultPrimaryLimit, RetryAfter: time.Second},
+		{Kind: forge.FaultLostReply},
 	} {
 		x.Endpoint, x.Count = "statuses.create", 1
 		if err := f.Fault(x); err != nil {

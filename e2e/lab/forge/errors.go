@@ -31,8 +31,10 @@ func notFound() *Error { return &Error{Status: http.StatusNotFound, Message: "No
 
 // invalid is a 422 with one of GitHub's codes: invalid, missing_field.
 func invalid(resource, field, code string) *Error {
-	return &Error{Status: http.StatusUnprocessableEntity, Message: "Validation Failed",
-		Details: []map[string]any{{"resource": resource, "field": field, "code": code}}}
+	return &Error{
+		Status: http.StatusUnprocessableEntity, Message: "Validation Failed",
+		Details: []map[string]any{{"resource": resource, "field": field, "code": code}},
+	}
 }
 
 // custom is a 422 with a sentence.

@@ -215,8 +215,10 @@ func (f *Forge) listen() error {
 	f.st.Addr = l.Addr().String()
 	f.mu.Unlock()
 	f.save()
-	f.srv = &http.Server{Handler: f, ReadHeaderTimeout: 30 * time.Second, BaseContext: func(net.Listener) context.Context { return f.ctx },
-		ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelWarn)}
+	f.srv = &http.Server{
+		Handler: f, ReadHeaderTimeout: 30 * time.Second, BaseContext: func(net.Listener) context.Context { return f.ctx },
+		ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelWarn),
+	}
 	f.wg.Add(1)
 	go func() {
 		defer f.wg.Done()

@@ -218,8 +218,10 @@ func TestGoGitHubAgainstTheDescription(t *testing.T) {
 		t.Fatalf("pull request: %+v", pr)
 	}
 	for _, state := range []string{"pending", "success"} {
-		st, _, err := gh.Repositories.CreateStatus(ctx, "acme", "fleet", pr.GetHead().GetSHA(), &github.RepoStatus{State: &state, Context: github.String("ichor/check"),
-			Description: github.String("fine"), TargetURL: github.String(f.URL() + "/x")})
+		st, _, err := gh.Repositories.CreateStatus(ctx, "acme", "fleet", pr.GetHead().GetSHA(), &github.RepoStatus{
+			State: &state, Context: github.String("ichor/check"),
+			Description: github.String("fine"), TargetURL: github.String(f.URL() + "/x"),
+		})
 		if err != nil || st.GetState() != state || st.GetCreator().GetLogin() != "ichor-bot" {
 			t.Fatalf("status: %v %v", st, err)
 		}

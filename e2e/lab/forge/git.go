@@ -17,8 +17,10 @@ const Zero = "0000000000000000000000000000000000000000"
 
 // gitEnv keeps the configuration of whoever runs the lab out of it.
 func gitEnv(extra ...string) []string {
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
-		"GIT_TERMINAL_PROMPT=0", "GIT_AUTHOR_NAME=lab", "GIT_AUTHOR_EMAIL=lab@localhost", "GIT_COMMITTER_NAME=GitHub", "GIT_COMMITTER_EMAIL=noreply@github.com"}
+	env := []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_TERMINAL_PROMPT=0", "GIT_AUTHOR_NAME=lab", "GIT_AUTHOR_EMAIL=lab@localhost", "GIT_COMMITTER_NAME=GitHub", "GIT_COMMITTER_EMAIL=noreply@github.com",
+	}
 	return append(env, extra...)
 }
 
@@ -89,9 +91,16 @@ func (f *Forge) addRepository(owner, name, from string, public bool) (*repositor
 // can't be deleted, any commit can be fetched by its ID, nothing is ever collected behind the client's back.
 func (f *Forge) configureRepository(r *repository) error {
 	for _, kv := range [][2]string{
-		{"http.receivepack", "true"}, {"receive.hideRefs", "refs/pull"}, {"receive.denyDeleteCurrent", "refuse"},
-		{"receive.advertisePushOptions", "true"}, {"receive.autogc", "false"}, {"gc.auto", "0"}, {"core.logAllRefUpdates", "true"},
-		{"receive.fsckObjects", "true"}, {"uploadpack.allowTipSHA1InWant", "true"}, {"uploadpack.allowReachableSHA1InWant", "true"},
+		{"http.receivepack", "true"},
+		{"receive.hideRefs", "refs/pull"},
+		{"receive.denyDeleteCurrent", "refuse"},
+		{"receive.advertisePushOptions", "true"},
+		{"receive.autogc", "false"},
+		{"gc.auto", "0"},
+		{"core.logAllRefUpdates", "true"},
+		{"receive.fsckObjects", "true"},
+		{"uploadpack.allowTipSHA1InWant", "true"},
+		{"uploadpack.allowReachableSHA1InWant", "true"},
 		{"uploadpack.allowFilter", "true"},
 	} {
 		if _, err := f.git(r).run(f.ctx, "config", kv[0], kv[1]); err != nil {

@@ -76,7 +76,8 @@ func commit(t *testing.T, store *memory.Storage, message string, parent plumbing
 	t.Helper()
 	save := func(o interface {
 		Encode(plumbing.EncodedObject) error
-	}) plumbing.Hash {
+	},
+	) plumbing.Hash {
 		enc := store.NewEncodedObject()
 		if err := o.Encode(enc); err != nil {
 			t.Fatal(err)

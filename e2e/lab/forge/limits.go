@@ -124,6 +124,8 @@ func (l *limiter) write(login string, now time.Time, h http.Header) *Error {
 func over(n, limit int) bool { return limit > 0 && n >= limit }
 
 func secondary() *Error {
-	return &Error{Status: http.StatusForbidden, Doc: docSecondary,
-		Message: "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}
+	return &Error{
+		Status: http.StatusForbidden, Doc: docSecondary,
+		Message: "You have exceeded a secondary rate limit. Please wait a few minutes before you try again.",
+	}
 }

@@ -64,8 +64,10 @@ func (c *checked) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.t.Errorf("%s %s is no operation of the description: %v", r.Method, r.URL, err)
 		return http.DefaultTransport.RoundTrip(r)
 	}
-	in := &openapi3filter.RequestValidationInput{Request: r.Clone(r.Context()), PathParams: params, Route: route,
-		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true}}
+	in := &openapi3filter.RequestValidationInput{
+		Request: r.Clone(r.Context()), PathParams: params, Route: route,
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true},
+	}
 	if body != nil {
 		in.Request.Body = io.NopCloser(bytes.NewReader(body))
 	}

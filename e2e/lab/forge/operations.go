@@ -89,9 +89,11 @@ func getBranch(c *call, _ http.Header) (int, any, error) {
 	defer c.f.mu.Unlock()
 	u := c.f.repoURL(c.repo) + "/branches/" + name
 	protected := contains(c.repo.Protected, name)
-	return http.StatusOK, obj{"name": name, "commit": commit, "protected": protected, "protection_url": u + "/protection",
+	return http.StatusOK, obj{
+		"name": name, "commit": commit, "protected": protected, "protection_url": u + "/protection",
 		"_links":     obj{"self": u, "html": c.f.htmlURL(c.repo) + "/tree/" + name},
-		"protection": obj{"enabled": protected, "required_status_checks": obj{"enforcement_level": "off", "contexts": []string{}, "checks": []obj{}}}}, nil
+		"protection": obj{"enabled": protected, "required_status_checks": obj{"enforcement_level": "off", "contexts": []string{}, "checks": []obj{}}},
+	}, nil
 }
 
 // commit of the ref argument. GitHub answers 422 for what can't be a commit here.
@@ -130,8 +132,10 @@ func combinedStatus(c *call, h http.Header) (int, any, error) {
 		list = append(list, c.f.simpleStatusJSON(c.repo, s))
 	}
 	u := c.f.repoURL(c.repo) + "/commits/" + sha
-	return http.StatusOK, obj{"state": combine(all), "statuses": list, "sha": sha, "total_count": len(all), "repository": c.f.repositoryJSON(c.repo),
-		"commit_url": u, "url": u + "/status"}, nil
+	return http.StatusOK, obj{
+		"state": combine(all), "statuses": list, "sha": sha, "total_count": len(all), "repository": c.f.repositoryJSON(c.repo),
+		"commit_url": u, "url": u + "/status",
+	}, nil
 }
 
 func listStatuses(c *call, h http.Header) (int, any, error) {

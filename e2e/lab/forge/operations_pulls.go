@@ -32,13 +32,17 @@ func (f *Forge) commitJSON(ctx context.Context, r *repository, sha string) (obj,
 	for _, x := range strings.Fields(p[1]) {
 		parents = append(parents, obj{"sha": x, "url": u + "/commits/" + x, "html_url": web + "/commit/" + x})
 	}
-	return obj{"sha": sha, "node_id": nodeID("Commit", sha), "url": u + "/commits/" + sha, "html_url": web + "/commit/" + sha,
+	return obj{
+		"sha": sha, "node_id": nodeID("Commit", sha), "url": u + "/commits/" + sha, "html_url": web + "/commit/" + sha,
 		"comments_url": u + "/commits/" + sha + "/comments", "author": nil, "committer": nil, "parents": parents,
-		"commit": obj{"url": u + "/git/commits/" + sha, "message": strings.TrimRight(p[8], "\n"), "comment_count": 0,
+		"commit": obj{
+			"url": u + "/git/commits/" + sha, "message": strings.TrimRight(p[8], "\n"), "comment_count": 0,
 			"author":       obj{"name": p[2], "email": p[3], "date": unix(p[4])},
 			"committer":    obj{"name": p[5], "email": p[6], "date": unix(p[7])},
 			"tree":         obj{"sha": p[0], "url": u + "/git/trees/" + p[0]},
-			"verification": obj{"verified": false, "reason": "unsigned", "signature": nil, "payload": nil, "verified_at": nil}}}, nil
+			"verification": obj{"verified": false, "reason": "unsigned", "signature": nil, "payload": nil, "verified_at": nil},
+		},
+	}, nil
 }
 
 func listPulls(c *call, h http.Header) (int, any, error) {

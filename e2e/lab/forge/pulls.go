@@ -66,8 +66,10 @@ func (f *Forge) OpenPull(o OpenOptions) (int, error) {
 	case o.Title == "":
 		return 0, invalid("PullRequest", "title", "missing_field")
 	}
-	p := &pull{Title: o.Title, Body: o.Body, Author: cmp.Or(o.Author, "lab"), State: "open", Draft: o.Draft, Base: base, BaseSHA: baseTip,
-		Head: branch, HeadRepo: head.id(), HeadOwner: head.Owner, HeadSHA: tip}
+	p := &pull{
+		Title: o.Title, Body: o.Body, Author: cmp.Or(o.Author, "lab"), State: "open", Draft: o.Draft, Base: base, BaseSHA: baseTip,
+		Head: branch, HeadRepo: head.id(), HeadOwner: head.Owner, HeadSHA: tip,
+	}
 	f.mu.Lock()
 	for _, other := range f.st.Pulls {
 		if other.State == "open" && other.HeadRepo == head.id() && other.Head == branch && other.Base == base {
@@ -105,8 +107,10 @@ func (f *Forge) Pulls() []Pull {
 		if p.HeadOwner != f.main.Owner {
 			head = p.HeadOwner + ":" + p.Head
 		}
-		res = append(res, Pull{Number: p.Number, Title: p.Title, State: p.State, Merged: p.Merged != nil, Draft: p.Draft, Author: p.Author, Base: p.Base,
-			Head: head, HeadSHA: p.HeadSHA, MergeCommit: p.MergeCommit, URL: f.pullURL(p)})
+		res = append(res, Pull{
+			Number: p.Number, Title: p.Title, State: p.State, Merged: p.Merged != nil, Draft: p.Draft, Author: p.Author, Base: p.Base,
+			Head: head, HeadSHA: p.HeadSHA, MergeCommit: p.MergeCommit, URL: f.pullURL(p),
+		})
 	}
 	return res
 }

@@ -57,8 +57,10 @@ func (c *call) routeWeb(segs []string) {
 	if len(segs) > 2 {
 		kind = segs[2]
 	}
-	serve := map[string]func(*call, http.ResponseWriter){"repository": (*call).repositoryPage, "blob": (*call).blobPage, "raw": (*call).blobPage,
-		"tree": (*call).treePage, "commit": (*call).commitPage, "pull": (*call).pullPage}[kind]
+	serve := map[string]func(*call, http.ResponseWriter){
+		"repository": (*call).repositoryPage, "blob": (*call).blobPage, "raw": (*call).blobPage,
+		"tree": (*call).treePage, "commit": (*call).commitPage, "pull": (*call).pullPage,
+	}[kind]
 	if serve != nil {
 		c.endpoint, c.serve = "web."+kind, serve
 	}
@@ -201,8 +203,10 @@ func (c *call) pullPage(w http.ResponseWriter) {
 		if p.Merged {
 			state = "merged as " + p.MergeCommit
 		}
-		c.show(w, webPage{Title: fmt.Sprintf("#%d %s", p.Number, p.Title), Lead: fmt.Sprintf("%s wants to merge %s into %s: %s", p.Author, p.Head, p.Base, state),
-			Statuses: c.f.statuses.latest(c.repo.id(), p.HeadSHA), Links: []webLink{{URL: c.f.htmlURL(c.repo) + "/commit/" + p.HeadSHA, Text: p.HeadSHA}}})
+		c.show(w, webPage{
+			Title: fmt.Sprintf("#%d %s", p.Number, p.Title), Lead: fmt.Sprintf("%s wants to merge %s into %s: %s", p.Author, p.Head, p.Base, state),
+			Statuses: c.f.statuses.latest(c.repo.id(), p.HeadSHA), Links: []webLink{{URL: c.f.htmlURL(c.repo) + "/commit/" + p.HeadSHA, Text: p.HeadSHA}},
+		})
 		return
 	}
 	c.noPage(w)

@@ -120,15 +120,19 @@ func (s *hookSender) send(event, action string, payload obj, actor string) {
 func (s *hookSender) push(r *repository, actor string, c refChange) {
 	f := s.f
 	forced := c.Old != Zero && c.New != Zero && !f.isAncestor(f.ctx, r, c.Old, c.New)
-	payload := obj{"ref": "refs/heads/" + c.Branch, "before": c.Old, "after": c.New, "created": c.Old == Zero, "deleted": c.New == Zero, "forced": forced,
+	payload := obj{
+		"ref": "refs/heads/" + c.Branch, "before": c.Old, "after": c.New, "created": c.Old == Zero, "deleted": c.New == Zero, "forced": forced,
 		"base_ref": nil, "compare": f.htmlURL(r) + "/compare/" + c.Old + "..." + c.New, "commits": []obj{}, "head_commit": nil,
-		"pusher": obj{"name": actor, "email": actor + "@users.noreply.localhost"}}
+		"pusher": obj{"name": actor, "email": actor + "@users.noreply.localhost"},
+	}
 	if c.New != Zero {
 		if o, err := f.commitJSON(f.ctx, r, c.New); err == nil {
 			commit := o["commit"].(obj)
-			payload["head_commit"] = obj{"id": c.New, "tree_id": commit["tree"].(obj)["sha"], "distinct": true, "message": commit["message"],
+			payload["head_commit"] = obj{
+				"id": c.New, "tree_id": commit["tree"].(obj)["sha"], "distinct": true, "message": commit["message"],
 				"timestamp": commit["committer"].(obj)["date"], "url": o["html_url"], "author": commit["author"], "committer": commit["committer"],
-				"added": []string{}, "removed": []string{}, "modified": []string{}}
+				"added": []string{}, "removed": []string{}, "modified": []string{},
+			}
 		}
 	}
 	s.send("push", "", payload, actor)
@@ -182,9 +186,11 @@ func (s *hookSender) post(ctx context.Context, client *http.Client, h *hook, d *
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}
-	for k, v := range map[string]string{"Content-Type": "application/json", "User-Agent": "GitHub-Hookshot/1c0ffee", "Accept": "*/*",
+	for k, v := range map[string]string{
+		"Content-Type": "application/json", "User-Agent": "GitHub-Hookshot/1c0ffee", "Accept": "*/*",
 		"X-GitHub-Event": d.Event, "X-GitHub-Delivery": d.ID, "X-GitHub-Hook-ID": fmt.Sprint(h.ID),
-		"X-GitHub-Hook-Installation-Target-Type": "repository", "X-GitHub-Hook-Installation-Target-ID": fmt.Sprint(s.f.main.id())} {
+		"X-GitHub-Hook-Installation-Target-Type": "repository", "X-GitHub-Hook-Installation-Target-ID": fmt.Sprint(s.f.main.id()),
+	} {
 		req.Header.Set(k, v)
 	}
 	if h.Secret != "" {

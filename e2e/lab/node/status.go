@@ -104,8 +104,10 @@ func (b *boot) checkNetwork() string {
 		ok   bool
 		name string
 	}{
-		{st.TypedSpec().AddressReady, "address"}, {st.TypedSpec().ConnectivityReady, "connectivity"},
-		{st.TypedSpec().EtcFilesReady, "etc-files"}, {st.TypedSpec().HostnameReady, "hostname"},
+		{st.TypedSpec().AddressReady, "address"},
+		{st.TypedSpec().ConnectivityReady, "connectivity"},
+		{st.TypedSpec().EtcFilesReady, "etc-files"},
+		{st.TypedSpec().HostnameReady, "hostname"},
 	} {
 		if !c.ok {
 			missing = append(missing, c.name)

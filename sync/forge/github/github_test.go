@@ -113,8 +113,10 @@ func TestFaultsHaveTheirKind(t *testing.T) {
 		"410":      {code(410), forge.KindPermanent, 0},
 		"429":      {func(w http.ResponseWriter) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, forge.KindRate, 7 * time.Second},
 		"429 bare": {code(429), forge.KindRate, time.Minute},
-		"primary": {limited(map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Limit": "5000",
-			"X-RateLimit-Reset": fmt.Sprint(reset.Unix())}, `{"message":"API rate limit exceeded"}`), forge.KindRate, 30 * time.Minute},
+		"primary": {limited(map[string]string{
+			"X-RateLimit-Remaining": "0", "X-RateLimit-Limit": "5000",
+			"X-RateLimit-Reset": fmt.Sprint(reset.Unix()),
+		}, `{"message":"API rate limit exceeded"}`), forge.KindRate, 30 * time.Minute},
 		"secondary": {limited(map[string]string{"Retry-After": "60"},
 			`{"message":"You have exceeded a secondary rate limit","documentation_url":"https://docs.github.com/rest/overview/resources-in-the-rest-api#secondary-rate-limits"}`), forge.KindRate, time.Minute},
 	} {

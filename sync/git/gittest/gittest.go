@@ -59,8 +59,10 @@ func Start(tb testing.TB) *Server {
 
 	h := &cgi.Handler{
 		Path: backend, Root: "/", Dir: base,
-		Env: []string{"GIT_PROJECT_ROOT=" + base, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=test", "HOME=" + base,
-			"GIT_CONFIG_NOSYSTEM=1"},
+		Env: []string{
+			"GIT_PROJECT_ROOT=" + base, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=test", "HOME=" + base,
+			"GIT_CONFIG_NOSYSTEM=1",
+		},
 		InheritEnv: []string{"PATH"}, Stderr: io.Discard,
 	}
 	s.HTTP = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(h, w, r) }))

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"ichor.maesh.dev/ichor/validate/check"
+)
+
+// BenchmarkFolder is the same check inside one process, to be profiled:
+//
+//	go test ./hack/bench -run '^$' -bench 'Folder/100x100' -cpuprofile cpu.prof
+func BenchmarkFolder(b *testing.B) {
+	sealed, err := sealedBundle()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, s := range sizes {
+		b.Run(fmt.Sprintf("%dx%d", s.clusters, s.machines/s.clusters), func(b *testing.B) {
+			dir := b.TempDir()
+			if err := s.write(dir, sealed); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				r, _, err := check.Run(b.Context(), check.Input{FS: os.DirFS(dir)})
+				if err != nil || r.Verdict != check.Passed || len(r.Machines) != s.machines {
+					b.Fatalf("%v: %+v", err, r)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*s.machines), "µs/machine")
+		})
+	}
+}
