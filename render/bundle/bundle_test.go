@@ -156,7 +156,7 @@ func TestLoadKeys(t *testing.T) {
 		t.Error(k.Recipients())
 	}
 	holder := struct{ hidden bundle.Keys }{k}
-	for _, form := range []string{fmt.Sprintf("%v %+v %#v %s %d", k, k, k, k, k), fmt.Sprintf("%v %+v %#v", holder, holder, holder), func() string { b, _ := json.Marshal(any(k)); return string(b) }()} {
+	for _, form := range []string{fmt.Sprintf("%v %+v %#v %s %d", k, k, k, k, k), fmt.Sprintf("%v %+v %#v", holder, holder, holder), func() string { b, _ := json.Marshal([]any{k}); return string(b) }()} {
 		if strings.Contains(strings.ToUpper(form), "SECRET-KEY") || strings.Contains(form, "65 71 69 45 83") {
 			t.Error("a key was printed:", form)
 		}
