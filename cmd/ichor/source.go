@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,23 @@ func (s *source) flags(cmd *cobra.Command) {
 		"compare with this `revision` (default: HEAD for a folder, the first parent for --rev); what it has wrong already is excused")
 	f.StringVar(&s.path, "path", "", "look at this `folder` of the repository only")
 	f.DurationVar(&s.timeout, "timeout", check.DefaultTimeout, "give up after this `time`; then the check has failed")
+}
+
+// valid refuses flags that can't be meant. An empty revision is a script's variable that was not set: looking at the
+// folder instead would check something else.
+func (s *source) valid(cmd *cobra.Command) error {
+	for _, f := range [][2]string{{"rev", s.rev}, {"base", s.base}} {
+		if f[1] == "" && cmd.Flags().Changed(f[0]) {
+			return usagef("--%s is empty: name a revision, or leave the flag out", f[0])
+		}
+	}
+	if s.path != "" && !fs.ValidPath(path.Clean(s.path)) {
+		return usagef("--path %s is no folder within the repository", s.path)
+	}
+	if s.timeout < 0 {
+		return usagef("--timeout %s is negative", s.timeout)
+	}
+	return nil
 }
 
 // input opens what a check reads. done closes it.
@@ -101,7 +119,11 @@ func (s *source) commits(in *check.Input, dir string) error {
 func (s *source) commit(repo *git.Local, rev string) (string, fs.FS, error) {
 	sha, err := repo.Resolve(rev)
 	if errors.Is(err, git.ErrUnknownRevision) {
-		return "", nil, usagef("unknown revision %q", rev)
+		hint := ""
+		if e := (*git.Error)(nil); errors.As(err, &e) && e.Hint != "" {
+			hint = "; " + e.Hint
+		}
+		return "", nil, usagef("unknown revision %q%s", rev, hint)
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("find revision %s: %w", rev, err)
@@ -130,6 +152,9 @@ func (s *source) run(cmd *cobra.Command, args []string, keepRenders bool) (*chec
 	dir := "."
 	if len(args) > 0 {
 		dir = args[0]
+	}
+	if err := s.valid(cmd); err != nil {
+		return nil, nil, err
 	}
 	in, done, err := s.input(dir)
 	if err != nil {

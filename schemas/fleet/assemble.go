@@ -87,7 +87,8 @@ func (l *loader) operationTarget(c *Cluster, o *Operation, t operationTarget) {
 	}
 	hint := "it may have run; then the file can be deleted"
 	if near := nearest(t.name, names); near != "" {
-		hint = "did you mean " + quoted(near) + "?"
+		// Both can be: a machine that an operation removes is gone from the commit that asks for it.
+		hint += "; or did you mean " + quoted(near) + "?"
 	}
 	p := referenceProblem(&o.Object, t.field, fmt.Sprintf("cluster %s has no %s %s", quoted(c.Name), t.kind, quoted(t.name)), hint)
 	p.Severity = Warning

@@ -29,7 +29,7 @@ func nearest(got string, valid []string) string {
 	best, bestDistance := "", max(2, len(got)/3)+1
 	for _, v := range slices.Sorted(slices.Values(valid)) {
 		d := distance(strings.ToLower(got), strings.ToLower(v))
-		if d < bestDistance && d < len(v) {
+		if d < bestDistance && d < min(len(got), len(v)) { // as much left as changed: w1 does not mean cp1
 			best, bestDistance = v, d
 		}
 	}

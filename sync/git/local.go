@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"github.com/go-git/go-billy/v5"
 	"github.com/go-git/go-billy/v5/osfs"
@@ -85,6 +86,10 @@ func (l *Local) Prefix() string { return l.prefix }
 // ErrUnknownRevision when there is no such commit.
 func (l *Local) Resolve(rev string) (string, error) {
 	op := opf("resolve revision %q", clip(rev, 60))
+	if i := strings.IndexByte(rev, ':'); i > 0 || strings.HasSuffix(rev, "^{tree}") || strings.HasSuffix(rev, "^{blob}") {
+		// go-git looks at what stands before and gives the commit: HEAD:file would pass for HEAD.
+		return "", failAs(op, ClassUnknownRevision, fmt.Errorf("%w: it is not a commit", ErrUnknownRevision))
+	}
 	var out string
 	err := l.store.view(op, func(storage.Storer) error {
 		h, err := l.repo.ResolveRevision(plumbing.Revision(rev))
@@ -97,7 +102,7 @@ func (l *Local) Resolve(rev string) (string, error) {
 		out = h.String()
 		return nil
 	})
-	return out, err
+	return out, l.explain(err)
 }
 
 // FS gives the tree of a commit.

@@ -96,4 +96,9 @@ func TestSharedAndShallowClones(t *testing.T) {
 	if _, err := l.FS(parent); !errors.Is(err, git.ErrUnknownRevision) || !strings.Contains(err.Error(), "shallow") {
 		t.Fatal(err)
 	}
+	for _, rev := range []string{parent, "HEAD~1"} {
+		if _, err := l.Resolve(rev); !errors.Is(err, git.ErrUnknownRevision) || !strings.Contains(err.Error(), "shallow") {
+			t.Errorf("resolve %s: %v", rev, err)
+		}
+	}
 }
