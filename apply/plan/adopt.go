@@ -80,6 +80,11 @@ func (w *world) adopt() {
 		if adopted && (m.inv != nil || m.mode() != ModeConfigured) {
 			continue
 		}
+		if m.ident.mismatch() && !m.controlPlane() {
+			// Another box answers there: it is not of this cluster, is never written, and keeps nobody waiting. A control
+			// plane is waited for: the one that is meant may have etcd's data.
+			continue
+		}
 		if why := w.adoptionNeeds(m); why != "" {
 			if a.waiting == "" && (!adopted || m.answersConfigured()) {
 				a.waiting = why

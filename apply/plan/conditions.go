@@ -106,6 +106,12 @@ func (w *world) readyCondition(m *machine) state.Condition {
 // clusterHold is the first reason for which nothing of the cluster is written.
 func (w *world) clusterHold() (Hold, bool) {
 	if w.in.Inventory == nil && !w.in.Desired.Suspend {
+		// A wrong age identity opens neither the secrets nor the inventory's seal: the cause leads, not what follows from it.
+		for _, h := range w.in.Desired.Holds {
+			if h.Reason == state.ReasonSecretsBundleUnavailable {
+				return h, true
+			}
+		}
 		return Hold{Reason: state.ReasonInventoryUnknown, Message: inventoryUnknown}, true
 	}
 	probe := wish{m: &machine{}, kind: DoConfigure}

@@ -27,7 +27,10 @@ func TestBootstrapWaitsForEveryControlPlane(t *testing.T) {
 			if c.cutWhen == "at once" {
 				r.start()
 			}
-			r.clusterWhere("that cp3 is waited for", func(c fold.Cluster) (bool, string) {
+			r.waitSaying("main", nodesStatus, "failure", "cp3 unreachable")
+			r.looks(8)
+			r.bootstraps(0)
+			r.clusterWhere("that etcd waits for cp3", func(c fold.Cluster) (bool, string) {
 				var seen []string
 				for _, m := range c.Machines {
 					seen = append(seen, m.Name+": "+m.Mode+" "+m.Message)
@@ -37,9 +40,6 @@ func TestBootstrapWaitsForEveryControlPlane(t *testing.T) {
 				}
 				return false, strings.Join(seen, "; ")
 			})
-			r.wait("main", nodesStatus, "failure")
-			r.looks(8)
-			r.bootstraps(0)
 
 			r.node(cli.NodeAct{Act: "heal", Name: "cp3"})
 			r.until("etcd is bootstrapped", func() (bool, string) { return r.countBootstraps() > 0, "waiting" })

@@ -101,7 +101,7 @@ func (r *rig) outage(n int) {
 	for i := range 3 {
 		commits = append(commits, r.nextCommit(n+i))
 	}
-	r.fleet.Extra = map[string]string{"prod/broken.yaml": "apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosMachin\nmetadata:\n  name: x\n"}
+	r.fleet.MachineSpec = map[string]string{"cp1": "hostnam: x"}
 	broken := r.push("Broken")
 	count := func() int { return len(r.events.Since(0, "forge.fault")) }
 	from := count()

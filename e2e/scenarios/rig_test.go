@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -48,6 +49,8 @@ type rig struct {
 	// ran are all processes that ever ran, stateDirs all their state folders.
 	ran       []*harness.Process
 	stateDirs []string
+	// metrics is where ichor listens, "" not chosen yet.
+	metrics string
 	// scraped is all that /metrics ever said to a test.
 	scraped bytes.Buffer
 }
@@ -153,7 +156,17 @@ func (r *rig) start(flags ...string) {
 
 func (r *rig) stateDir() string { return r.lab.Value("ICHOR_STATE_DIR") }
 
-func (r *rig) metricsAddr() string { return r.fleet.Net + ".1:9464" }
+// metricsAddr is an address of the test's own network with a port that was free when it was first asked for.
+func (r *rig) metricsAddr() string {
+	r.Helper()
+	if r.metrics == "" {
+		l, err := net.Listen("tcp", r.fleet.Net+".1:0")
+		r.must(err)
+		r.metrics = l.Addr().String()
+		r.must(l.Close())
+	}
+	return r.metrics
+}
 
 // run runs an ichor with a state folder; env comes on top of the lab's.
 func (r *rig) run(stateDir string, env []string, flags ...string) *harness.Process {
@@ -418,7 +431,7 @@ func (r *rig) scrape() (string, error) {
 	return string(body), err
 }
 
-// sum gives how often a status was posted, oldest first.
+// posted gives each time that a status was taken since a mark, oldest first.
 func (r *rig) posted(mark int, sha, context string) []forge.Event {
 	var out []forge.Event
 	for _, e := range r.events.Since(mark, "forge.status") {
