@@ -1,6 +1,7 @@
 package act
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -119,7 +120,8 @@ func recordIdentity(c *state.ClusterInventory, d *plan.Desired, a plan.Action, n
 func recordApplied(c *state.ClusterInventory, d *plan.Desired, a plan.Action) {
 	c.AppliedCommit = a.Commit
 	c.TalosVersion, c.KubernetesVersion, c.Contract = d.TalosVersion, d.KubernetesVersion, d.Contract
-	c.SecretsFingerprint, c.EncryptedFingerprint = d.SecretsFingerprint, d.EncryptedFingerprint
+	c.SecretsFingerprint = cmp.Or(d.RenewedSecrets, d.SecretsFingerprint)
+	c.EncryptedFingerprint = cmp.Or(d.RenewedEncrypted, d.EncryptedFingerprint)
 	for name, m := range c.Machines {
 		if w := wanted(d, name); w != nil && m.InForceDigest != "" && m.InForceDigest == w.Digest {
 			m.InForceCommit = a.Commit

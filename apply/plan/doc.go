@@ -78,7 +78,7 @@ package plan
 //	RecordInForce   InForceDigest = Digest, InForceCommit = Commit, Hostname from the Desired; Failure, FailedDigest, AnsweredDigest,
 //	             AnsweredEffect cleared.
 //	RecordApplied   AppliedCommit = Commit; TalosVersion, KubernetesVersion, Contract, SecretsFingerprint,
-//	             EncryptedFingerprint from the Desired; InForceCommit = Commit of every machine whose InForceDigest is its
+//	             EncryptedFingerprint from the Desired (renewed, where it says so); InForceCommit = Commit of every machine whose InForceDigest is its
 //	             Desired digest (so that the baseline is one commit's render).
 //	RecordFailure   Failure = Message, FailedDigest = Digest.
 //	RecordRebootPending  RebootPending = Paths, RebootPendingBootID = Expect.BootID ("" when Paths is empty). A push: where

@@ -74,6 +74,10 @@ type Desired struct {
 	ControlPlaneCount                         int
 	// SecretsFingerprint and EncryptedFingerprint of the bundle and the encrypted patch values, keyed.
 	SecretsFingerprint, EncryptedFingerprint string
+	// RenewedSecrets and RenewedEncrypted are the same two under the newest of Ichor's identities ("": as above). The two
+	// above stay with the older identity that the inventory was made with; RecordApplied writes these, so that the older
+	// identity can go.
+	RenewedSecrets, RenewedEncrypted string
 	// Acks that the head's manifest carries (digests), and acknowledged commits.
 	Acks []string
 	// SkipKubernetesGates is the reason given by the annotation at this head, "" none.

@@ -123,6 +123,7 @@ func desired(p *prepared, inv *state.ClusterInventory, baseline func(commit stri
 		}
 	}
 	d.SecretsFingerprint, d.EncryptedFingerprint = known(p.bundleFPs, inv, false), known(p.valueFPs, inv, true)
+	d.RenewedSecrets, d.RenewedEncrypted = known(p.bundleFPs, nil, false), known(p.valueFPs, nil, true)
 	if t.cluster.Manifest != nil {
 		specInto(&d, t.cluster, now)
 	}

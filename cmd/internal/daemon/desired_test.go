@@ -8,6 +8,9 @@ import (
 	"testing/fstest"
 	"time"
 
+	"filippo.io/age"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+
 	"ichor.maesh.dev/ichor/apply/plan"
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/state"
@@ -171,6 +174,47 @@ func TestKnownPrefersTheFingerprintOfTheInventory(t *testing.T) {
 			t.Errorf("%v: %q, want %q", tc.fps, got, tc.want)
 		}
 	}
+}
+
+// TestAnIdentityCanBeRotated begins with an inventory of the old identity, adds a new one in front, applies, and takes the
+// old one away: the secrets never count as changed.
+func TestAnIdentityCanBeRotated(t *testing.T) {
+	made := func() string {
+		id, err := age.GenerateX25519Identity()
+		must(err)
+		return id.String()
+	}
+	oldID, newID := made(), made()
+	old, both, renewed := parsed(oldID), parsed(newID+"\n"+oldID), parsed(newID)
+	_, plain, err := bundle.Generate("v1.13", secrets.NewClock())
+	must(err)
+	fingerprints := func(keys bundle.Keys) plan.Desired {
+		t.Helper()
+		data, err := bundle.Encrypt(plain, "secrets.sops.yaml", keys.Recipients(), "") // sops updatekeys
+		must(err)
+		files := tree("cp1")
+		files["secrets.sops.yaml"] = &fstest.MapFile{Data: data}
+		return desired(prepare(t.Context(), targetOfTree(t, files), keys), nil, nil, false, t0)
+	}
+	inv := &state.ClusterInventory{SecretsFingerprint: fingerprints(old).SecretsFingerprint}
+	files := tree("cp1")
+	data, err := bundle.Encrypt(plain, "secrets.sops.yaml", both.Recipients(), "")
+	must(err)
+	files["secrets.sops.yaml"] = &fstest.MapFile{Data: data}
+	d := desired(prepare(t.Context(), targetOfTree(t, files), both), inv, nil, false, t0)
+	if d.SecretsFingerprint != inv.SecretsFingerprint || d.RenewedSecrets == inv.SecretsFingerprint {
+		t.Fatalf("with both identities: %q, renewed %q, in the inventory %q", d.SecretsFingerprint, d.RenewedSecrets, inv.SecretsFingerprint)
+	}
+	inv.SecretsFingerprint = d.RenewedSecrets // RecordApplied
+	if d := fingerprints(renewed); d.SecretsFingerprint != inv.SecretsFingerprint {
+		t.Errorf("with the new identity alone: %q, in the inventory %q", d.SecretsFingerprint, inv.SecretsFingerprint)
+	}
+}
+
+func parsed(text string) bundle.Keys {
+	keys, err := bundle.ParseKeys([]byte(text))
+	must(err)
+	return keys
 }
 
 func TestNodesAreThoseOfTheHeadAndOfTheInventory(t *testing.T) {
