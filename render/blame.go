@@ -14,6 +14,7 @@ import (
 
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/secret"
 )
 
 // withheld stands for a text of Talos that may quote a secret.
@@ -33,7 +34,7 @@ func check(docs []config.Document) error {
 // whole. unchecked is true where only stand-ins of encrypted values failed; then the error is a warning.
 func (j *job) blame(m *fleet.Machine, id identity, entries []*entry, v variant, run outcome) (*Error, bool) {
 	guilty, err := j.guilty(m, id, entries, v, run)
-	e := &Error{Pos: m.Pos, Talos: err.Error()}
+	e := &Error{Pos: m.Pos, Talos: withoutStandIns(err.Error(), entries, v)}
 	if guilty >= 0 {
 		g := entries[guilty]
 		e.Patch, e.Entry, e.Pos = g.patch, g.index, g.src.Pos
@@ -53,6 +54,23 @@ func (j *job) blame(m *fleet.Machine, id identity, entries []*entry, v variant, 
 		e.Talos, e.Hint = withheld, "check the encrypted values and the secrets bundle"
 	}
 	return e, false
+}
+
+// withoutStandIns takes the values that stand for encrypted ones out of a text of Talos: a reader would look for them in
+// the repository.
+func withoutStandIns(text string, entries []*entry, v variant) string {
+	if v == opened {
+		return text
+	}
+	const short = 6 // "true" or "2001" may as well be somebody's own
+	for _, e := range entries {
+		for i, leaf := range e.secret {
+			if value := leaf.value(v, i); len(value) >= short {
+				text = strings.ReplaceAll(text, value, secret.Redacted)
+			}
+		}
+	}
+	return text
 }
 
 // guilty gives the number of the entry that broke the render, -1 where none did, and the error to quote.

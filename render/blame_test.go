@@ -172,6 +172,23 @@ func TestEncryptedValueThatTalosRefuses(t *testing.T) {
 	}
 }
 
+// TestNoStandInIsQuoted: Talos quotes what it refuses, and a stand-in is nothing that a reader could find.
+func TestNoStandInIsQuoted(t *testing.T) {
+	keys := testKeys(t)
+	c := threeAndOne("v1.13")
+	sealedPatch(t, c, keys, "sealed", 1,
+		"machine:\n  logging:\n    destinations:\n      - endpoint: tcp://192.0.2.9:55/\n        format: canary-format\n", "^format$")
+	for _, r := range mustRender(t, render.Input{Cluster: c, Bundle: standIn(t, c)}) {
+		if r.Err != nil || len(r.Warnings) != 1 {
+			t.Fatalf("%+v %+v", r.Err, r.Warnings)
+		}
+		if got := r.Warnings[0].Talos; !strings.HasPrefix(got, "not checked: encrypted") ||
+			!strings.Contains(got, `unknown logging format "[redacted]"`) || strings.Contains(got, "stand-in") {
+			t.Errorf("%s: %s", r.Machine.Name, got)
+		}
+	}
+}
+
 // TestPlainErrorBesideEncryptedValues: an error that has nothing to do with encrypted values stays one.
 func TestPlainErrorBesideEncryptedValues(t *testing.T) {
 	keys := testKeys(t)
