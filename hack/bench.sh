@@ -13,5 +13,5 @@ echo
 echo
 # The library's benchmarks: a check inside the daemon, what it consists of, the store, a pass over nodes.
 go test -run '^$' -bench . -benchtime "${BENCHTIME:-3x}" -benchmem \
-  ./schemas/fleet ./render ./validate/check ./sync/git ./apply/plan/... ./e2e/apply |
+  ./hack/bench ./schemas/fleet ./render ./validate/check ./sync/git ./apply/plan/... ./e2e/apply |
   grep -E '^(pkg|Benchmark|ok|FAIL|---)'

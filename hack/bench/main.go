@@ -21,6 +21,8 @@ import (
 // size of a repository: machines in clusters, with patches in each cluster.
 type size struct {
 	clusters, machines, patches int
+	// labelled: each machine has node labels of its own, so that no two share anything of their render.
+	labelled bool
 	// wall and memory to reach; zero is no figure.
 	wall   time.Duration
 	memory int64 // MiB
@@ -29,6 +31,7 @@ type size struct {
 var sizes = []size{
 	{clusters: 1, machines: 100, patches: 20},
 	{clusters: 1, machines: 1_000, patches: 20, wall: time.Second, memory: 300},
+	{clusters: 1, machines: 1_000, patches: 20, labelled: true, wall: time.Second, memory: 300},
 	{clusters: 1, machines: 10_000, patches: 20},
 	{clusters: 100, machines: 10_000, patches: 20, wall: 6 * time.Second, memory: 1024},
 }
@@ -56,7 +59,7 @@ func run(bin string, runs int) error {
 	fmt.Println("| ichor check, cold | wall | to reach | processor | per machine | peak memory | to reach |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
 	for _, s := range sizes {
-		dir := filepath.Join(root, fmt.Sprintf("%d-%d", s.clusters, s.machines))
+		dir := filepath.Join(root, s.String())
 		if err := s.write(dir, sealed); err != nil {
 			return err
 		}
@@ -103,8 +106,12 @@ func (s size) print(r result) {
 	if s.wall != 0 {
 		wall, memory = fmt.Sprintf("%s %s", s.wall, mark(r.wall <= s.wall)), fmt.Sprintf("%d MiB %s", s.memory, mark(r.memory <= s.memory))
 	}
-	fmt.Printf("| %d machines in %d clusters, %d patches each | %s | %s | %s | %s | %d MiB | %s |\n", s.machines, s.clusters, s.patches,
-		r.wall.Round(time.Millisecond), wall, r.cpu.Round(time.Millisecond), (r.wall / time.Duration(s.machines)).Round(time.Microsecond),
+	what := ""
+	if s.labelled {
+		what = ", each machine with labels of its own"
+	}
+	fmt.Printf("| %d machines in %d clusters, %d patches each%s | %s | %s | %s | %s | %d MiB | %s |\n", s.machines, s.clusters, s.patches,
+		what, r.wall.Round(time.Millisecond), wall, r.cpu.Round(time.Millisecond), (r.wall / time.Duration(s.machines)).Round(time.Microsecond),
 		r.memory, memory)
 }
 
@@ -128,6 +135,15 @@ func sealedBundle() ([]byte, error) {
 	return bundle.Encrypt(plain, "secrets.sops.yaml", []string{id.Recipient().String()}, "")
 }
 
+// String names the size as benchmarks do: clusters x machines of each.
+func (s size) String() string {
+	name := fmt.Sprintf("%dx%d", s.clusters, s.machines/s.clusters)
+	if s.labelled {
+		name += "-labelled"
+	}
+	return name
+}
+
 // write makes the repository: a folder per cluster, a file per machine and per patch.
 func (s size) write(dir string, sealed []byte) error {
 	per := s.machines / s.clusters
@@ -142,7 +158,11 @@ func (s size) write(dir string, sealed []byte) error {
 			if i < 3 {
 				role = "controlplane"
 			}
-			files[fmt.Sprintf("machines/m%05d.yaml", i)] = fmt.Sprintf(machineText, i, i%40, c, role, n/65536, n/256%256, n%256, c, i)
+			labels := ""
+			if s.labelled {
+				labels = fmt.Sprintf("  nodeLabels:\n    example.com/serial: \"%d\"\n", n)
+			}
+			files[fmt.Sprintf("machines/m%05d.yaml", i)] = fmt.Sprintf(machineText, i, i%40, c, role, n/65536, n/256%256, n%256, c, i) + labels
 		}
 		for i := range s.patches {
 			selector := fmt.Sprintf("{matchLabels: {rack: r%d}}", i)

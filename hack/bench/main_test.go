@@ -1,23 +1,28 @@
 package main
 
 import (
-	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/sync/git"
 	"ichor.maesh.dev/ichor/validate/check"
 )
 
 // BenchmarkFolder is the same check inside one process, to be profiled:
 //
-//	go test ./hack/bench -run '^$' -bench 'Folder/100x100' -cpuprofile cpu.prof
+//	go test ./hack/bench -run '^$' -bench 'Folder/100x100$' -cpuprofile cpu.prof
 func BenchmarkFolder(b *testing.B) {
 	sealed, err := sealedBundle()
 	if err != nil {
 		b.Fatal(err)
 	}
 	for _, s := range sizes {
-		b.Run(fmt.Sprintf("%dx%d", s.clusters, s.machines/s.clusters), func(b *testing.B) {
+		b.Run(s.String(), func(b *testing.B) {
 			dir := b.TempDir()
 			if err := s.write(dir, sealed); err != nil {
 				b.Fatal(err)
@@ -32,4 +37,77 @@ func BenchmarkFolder(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*s.machines), "µs/machine")
 		})
 	}
+}
+
+// BenchmarkOneChange is the check of a commit that changes one machine, as the daemon does it: from Git's objects, with
+// the files of the base known already.
+func BenchmarkOneChange(b *testing.B) {
+	sealed, err := sealedBundle()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, s := range sizes[1:] {
+		b.Run(s.String(), func(b *testing.B) {
+			dir := b.TempDir()
+			if err := s.write(dir, sealed); err != nil {
+				b.Fatal(err)
+			}
+			base, head := commitOneChange(b, dir)
+			cache := &fleet.Cache{}
+			in := check.Input{FS: base, Load: fleet.Options{Cache: cache}}
+			if _, _, err := check.Run(b.Context(), in); err != nil {
+				b.Fatal(err)
+			}
+			in.FS, in.BaseFS, in.ExcuseBase = head, base, true
+			for b.Loop() {
+				r, _, err := check.Run(b.Context(), in)
+				if err != nil || r.Verdict != check.Passed {
+					b.Fatalf("%v: %+v", err, r)
+				}
+			}
+		})
+	}
+}
+
+// commitOneChange makes a repository of dir, changes a machine's label in a second commit, and gives both trees.
+func commitOneChange(b *testing.B, dir string) (base, head fs.FS) {
+	b.Helper()
+	run := func(args ...string) string {
+		cmd := exec.CommandContext(b.Context(), "git", append([]string{"-C", dir, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			b.Fatalf("git %s: %v\n%s", args[0], err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	run("init", "-q")
+	run("config", "gc.auto", "0")
+	run("add", ".")
+	run("commit", "-qm", "base")
+	run("gc", "-q")
+	path := filepath.Join(dir, "c000/machines/m00007.yaml")
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.Replace(string(data), "rack: r7", "rack: r8", 1)), 0o644)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	run("commit", "-qam", "head")
+	repo, err := git.OpenLocal(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	tree := func(rev string) fs.FS {
+		commit, err := repo.Resolve(rev)
+		if err != nil {
+			b.Fatal(err)
+		}
+		t, err := repo.FS(commit)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return t
+	}
+	return tree("HEAD~1"), tree("HEAD")
 }
