@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	mtype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
@@ -220,7 +221,7 @@ type peerInfo struct {
 
 // info is what the node would announce; not ok while it has no identity or name, or with discovery off.
 func (b *boot) info() (peerInfo, bool) {
-	if !b.complete() || !b.config().Cluster().Discovery().Enabled() {
+	if !b.complete() || !discovers(b.config()) {
 		return peerInfo{}, false
 	}
 	spec := b.node.Spec()
@@ -229,6 +230,11 @@ func (b *boot) info() (peerInfo, bool) {
 		system: "Talos (" + spec.TalosVersion + ")",
 	}
 	return p, p.id != "" && p.host != ""
+}
+
+// discovers tells whether a configuration has discovery on: in v1alpha1, or since 1.14 as a document of its own.
+func discovers(cfg config.Config) bool {
+	return cfg.Cluster().Discovery().Enabled() || len(cfg.DiscoveryServiceConfigs()) > 0
 }
 
 // announce makes the configured nodes of the cluster see this one, and this one them, as the
