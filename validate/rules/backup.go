@@ -23,16 +23,26 @@ const storeMust = "the backup store must live outside the cluster being restored
 func checkBackupInCluster(c *Context) []fleet.Problem {
 	var problems []fleet.Problem
 	for _, cl := range c.Head.Clusters {
+		if len(cl.Backups) == 0 {
+			continue
+		}
+		patched := asPatched(c, cl)
 		for _, b := range cl.Backups {
-			problems = append(problems, backupProblems(c, cl, b)...)
+			problems = append(problems, backupProblems(c, cl, patched, b)...)
 		}
 	}
 	return problems
 }
 
-func backupProblems(c *Context, cl *fleet.Cluster, b *fleet.Backup) []fleet.Problem {
+// backupProblems judges a store by what the cluster declares, and by what its patches make of that (nil: nothing).
+func backupProblems(c *Context, cl, patched *fleet.Cluster, b *fleet.Backup) []fleet.Problem {
 	const path = "spec.s3.endpoint"
 	v := backupstore.Judge(cl, b.Manifest.Spec.S3.Endpoint)
+	if patched != nil && v.Where != backupstore.Inside && v.Where != backupstore.Invalid {
+		if p := backupstore.Judge(patched, b.Manifest.Spec.S3.Endpoint); p.Where == backupstore.Inside {
+			v = p
+		}
+	}
 	switch v.Where {
 	case backupstore.Inside:
 		return []fleet.Problem{problemAt(b.Object, path, "backup store in the cluster: "+v.Why+"; "+storeMust)}

@@ -37,7 +37,12 @@ func checkImmutable(c *Context) []fleet.Problem {
 			continue
 		}
 		if now != nil && now.Manifest != nil {
-			problems = append(problems, clusterChanges(old, now)...)
+			changes := clusterChanges(old, now)
+			var told []string
+			for _, p := range changes {
+				told = append(told, p.Path)
+			}
+			problems = append(append(problems, changes...), patchedNetwork(c, old, now, told)...)
 		}
 		for _, m := range old.Machines {
 			problems = append(problems, machineChanges(c, m)...)
