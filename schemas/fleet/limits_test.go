@@ -56,15 +56,25 @@ func TestFilesOverTheSizeLimits(t *testing.T) {
 	fsys := repo("cluster.yaml", clusterYAML, "secrets.sops.yaml", "sops: {}\n")
 	fsys["big.yaml"] = &fstest.MapFile{Data: append([]byte(machineYAML), big...)}
 	fsys["big.txt"] = &fstest.MapFile{Data: big}
+	// Other people's YAML is as foreign as text; our group may be named at the very end, or across two reads.
+	fsys["crds.yaml"] = &fstest.MapFile{Data: append([]byte("apiVersion: apiextensions.k8s.io/v1\n"), big...)}
+	fsys["crds-and-ours.yaml"] = &fstest.MapFile{Data: append(append([]byte("apiVersion: v1\n"), big...), "---\n"+machineYAML...)}
+	across := append(bytes.Repeat([]byte("#"), 20*(64<<10)+len("ichor.maesh.dev")-1-5), "ichor.maesh.dev\n"...)
+	fsys["across.yaml"] = &fstest.MapFile{Data: across}
+	fsys["huge.yaml"] = &fstest.MapFile{Data: bytes.Repeat([]byte("# x\n"), 17<<18)}
 	fsys["big.bin"] = &fstest.MapFile{Data: append([]byte{0}, big...)}
 	fsys["latin1.txt"] = &fstest.MapFile{Data: []byte("\xe9t\xe9\n")}
 	fsys["exact.txt"] = &fstest.MapFile{Data: bytes.Repeat([]byte("x"), fleet.DefaultMaxFileSize)}
 	fsys["huge.iso"] = &fstest.MapFile{Data: make([]byte, 17<<20)}
 	f, problems := mustLoad(t, fsys)
 	wantProblems(t, problems,
+		"across.yaml error limits: larger than 1 MiB; it is not read",
 		"big.txt warning limits: larger than 1 MiB; it is not read",
 		"big.yaml error limits: larger than 1 MiB; it is not read",
-		"huge.iso warning limits: larger than 1 MiB; it is not read")
+		"crds-and-ours.yaml error limits: larger than 1 MiB; it is not read",
+		"crds.yaml warning limits: larger than 1 MiB; it is not read",
+		"huge.iso warning limits: larger than 1 MiB; it is not read",
+		"huge.yaml error limits: larger than 1 MiB; it is not read")
 	var names []string
 	for _, file := range f.Files {
 		names = append(names, file.Path)
@@ -72,7 +82,11 @@ func TestFilesOverTheSizeLimits(t *testing.T) {
 	if got := strings.Join(names, " "); got != "cluster.yaml exact.txt latin1.txt secrets.sops.yaml" {
 		t.Errorf("files: %s", got)
 	}
-	if !f.IsUnknown("TalosMachine", "prod", "cp1") || f.Unknown[0].File != "big.yaml" {
+	var unknown []string
+	for _, u := range f.Unknown {
+		unknown = append(unknown, u.File)
+	}
+	if !f.IsUnknown("TalosMachine", "prod", "cp1") || strings.Join(unknown, " ") != "across.yaml big.yaml crds-and-ours.yaml huge.yaml" {
 		t.Errorf("unknown: %+v", f.Unknown)
 	}
 

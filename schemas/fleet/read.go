@@ -9,6 +9,8 @@ import (
 	"path"
 	"runtime"
 	"sync"
+
+	"ichor.maesh.dev/ichor/schemas/v1alpha1"
 )
 
 // A batch is parsed together; what the files hold is added up between batches, in order, so that the place where a
@@ -112,16 +114,48 @@ func (l *loader) binary(name string, data []byte) {
 	}
 }
 
-// tooLarge reports a file over the size limit: YAML may hold manifests, anything else is only not scanned.
+// tooLarge reports a file over the size limit: YAML that names our group may hold manifests, anything else (a bundle of
+// somebody's custom resource definitions, for example) is only not scanned.
 func (l *loader) tooLarge(name string) {
 	l.skipped[name] = "is too large"
 	message := fmt.Sprintf("larger than %s; it is not read", size(l.opt.MaxFileSize))
-	if !isYAML(name) {
+	if !isYAML(name) || l.foreign(name) {
 		l.limit(Warning, name, message, "it is not scanned for secrets")
 		return
 	}
 	l.limit(Error, name, message, "split it, or raise the limit")
 	l.fleet.Unknown = append(l.fleet.Unknown, Unknown{File: name})
+}
+
+// foreign tells whether a large file is seen not to name our group, to its end. A file that is too large to be opened,
+// or can't be read, may name it.
+func (l *loader) foreign(name string) bool {
+	if info, err := fs.Lstat(l.fsys, name); err != nil || !info.Mode().IsRegular() || info.Size() > maxSniff {
+		return false
+	}
+	f, err := l.fsys.Open(name)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	const step = 64 << 10
+	keep := len(v1alpha1.Group) - 1 // the name may lie across two reads
+	buf := make([]byte, 0, keep+step)
+	for {
+		n, err := f.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case namesGroup(buf):
+			return false
+		case err == io.EOF:
+			return true
+		case err != nil || l.ctx.Err() != nil:
+			return false
+		}
+		if drop := len(buf) - keep; drop > 0 {
+			buf = buf[:copy(buf, buf[drop:])]
+		}
+	}
 }
 
 // size prints a number of bytes.
