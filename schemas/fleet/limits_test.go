@@ -59,8 +59,10 @@ func TestFilesOverTheSizeLimits(t *testing.T) {
 	// Other people's YAML is as foreign as text; our group may be named at the very end, or across two reads.
 	fsys["crds.yaml"] = &fstest.MapFile{Data: append([]byte("apiVersion: apiextensions.k8s.io/v1\n"), big...)}
 	fsys["crds-and-ours.yaml"] = &fstest.MapFile{Data: append(append([]byte("apiVersion: v1\n"), big...), "---\n"+machineYAML...)}
-	across := append(bytes.Repeat([]byte("#"), 20*(64<<10)+len("ichor.maesh.dev")-1-5), "ichor.maesh.dev\n"...)
-	fsys["across.yaml"] = &fstest.MapFile{Data: across}
+	const keep, step = len("ichor.maesh.dev") - 1, 64 << 10
+	for name, at := range map[string]int{"across.yaml": 20*step + keep - 5, "across2.yaml": 20*(step+keep) - 5} {
+		fsys[name] = &fstest.MapFile{Data: append(bytes.Repeat([]byte("#"), at), "ichor.maesh.dev\n"...)}
+	}
 	fsys["huge.yaml"] = &fstest.MapFile{Data: bytes.Repeat([]byte("# x\n"), 17<<18)}
 	fsys["big.bin"] = &fstest.MapFile{Data: append([]byte{0}, big...)}
 	fsys["latin1.txt"] = &fstest.MapFile{Data: []byte("\xe9t\xe9\n")}
@@ -69,6 +71,7 @@ func TestFilesOverTheSizeLimits(t *testing.T) {
 	f, problems := mustLoad(t, fsys)
 	wantProblems(t, problems,
 		"across.yaml error limits: larger than 1 MiB; it is not read",
+		"across2.yaml error limits: larger than 1 MiB; it is not read",
 		"big.txt warning limits: larger than 1 MiB; it is not read",
 		"big.yaml error limits: larger than 1 MiB; it is not read",
 		"crds-and-ours.yaml error limits: larger than 1 MiB; it is not read",
@@ -86,7 +89,7 @@ func TestFilesOverTheSizeLimits(t *testing.T) {
 	for _, u := range f.Unknown {
 		unknown = append(unknown, u.File)
 	}
-	if !f.IsUnknown("TalosMachine", "prod", "cp1") || strings.Join(unknown, " ") != "across.yaml big.yaml crds-and-ours.yaml huge.yaml" {
+	if !f.IsUnknown("TalosMachine", "prod", "cp1") || strings.Join(unknown, " ") != "across.yaml across2.yaml big.yaml crds-and-ours.yaml huge.yaml" {
 		t.Errorf("unknown: %+v", f.Unknown)
 	}
 
