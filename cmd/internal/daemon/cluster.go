@@ -59,6 +59,8 @@ type clusterLoop struct {
 	last     fold.Cluster
 	// touched machines are read again before the next decision: what was seen of them is from before the act.
 	touched []string
+	// did: something was done since it was last set to false.
+	did bool
 }
 
 // set gives the loop a new target and wakes it.
@@ -121,10 +123,41 @@ func (c *clusterLoop) pass(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return time.Minute
 	}
-	decision, facts, d := c.decide(ctx, d, facts)
-	results, events := c.act(ctx, &d, decision)
-	c.publish(t, d, decision, facts, events)
-	return c.pause(decision, results)
+	var events []state.Event
+	for round := 0; ; round++ {
+		var decision plan.Decision
+		decision, facts, d = c.decide(ctx, d, facts)
+		results, acted := c.act(ctx, &d, decision)
+		events = append(events, acted...)
+		if round < maxRounds && recordedOnly(decision, results) {
+			// Only the inventory changed: what that makes possible is decided at once, and nothing is said in between.
+			events = append(events, decision.Events...)
+			d = c.desired(ctx, c.now())
+			continue
+		}
+		c.publish(t, d, decision, facts, events)
+		return c.pause(decision, results)
+	}
+}
+
+// maxRounds bounds how often one pass decides again after it wrote the inventory.
+const maxRounds = 3
+
+// recordedOnly tells whether a decision changed the inventory and did nothing else.
+func recordedOnly(d plan.Decision, results []act.Result) bool {
+	did := false
+	for _, r := range results {
+		if r.Outcome != act.Done || r.Action.Kind.OnNode() {
+			return false
+		}
+		did = true
+	}
+	for _, a := range d.Actions {
+		if a.Kind.OnNode() {
+			return false
+		}
+	}
+	return did
 }
 
 // prepare opens secrets and renders again when the target is another.
@@ -216,6 +249,7 @@ func (c *clusterLoop) act(ctx context.Context, d *plan.Desired, decision plan.De
 	}
 	var events []state.Event
 	for _, r := range results {
+		c.did = c.did || r.Outcome == act.Done
 		if !r.Action.Kind.OnNode() {
 			continue
 		}

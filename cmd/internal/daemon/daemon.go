@@ -227,6 +227,9 @@ func (d *daemon) waitClusters() {
 	}
 }
 
+// maxOnce bounds the rounds of run --once.
+const maxOnce = 20
+
 // once does one pass and says what it found.
 func (d *daemon) once(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -238,7 +241,18 @@ func (d *daemon) once(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(next)) {
 		l := d.p.cluster(name)
 		l.set(next[name])
-		wg.Go(func() { l.pass(ctx) })
+		wg.Go(func() {
+			// A pass is all that can be done now: until a round finds nothing to do but wait.
+			for range maxOnce {
+				if l.did = false; ctx.Err() != nil {
+					return
+				}
+				l.pass(ctx)
+				if !l.did {
+					return
+				}
+			}
+		})
 	}
 	wg.Wait()
 	d.settle(context.WithoutCancel(ctx))
