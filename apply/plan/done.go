@@ -170,11 +170,20 @@ func (w *world) progressState(d Decision, p Progress, differ int) (string, strin
 			case reason == state.ReasonProgressing && m.reason == reason:
 				return ProgressProgressing, fmt.Sprintf("%s; %s: %s", count, m.name, m.message)
 			case reason == state.ReasonWaiting && m.approved() && !w.converged(m):
-				return ProgressWaiting, fmt.Sprintf("%s; %s: %s", count, m.name, m.message)
+				return ProgressWaiting, fmt.Sprintf("%s; %s: %s", count, m.name, m.briefly())
 			}
 		}
 	}
 	return ProgressWaiting, count
+}
+
+// briefly is the machine's message for a commit status: of a machine that is silent without the error, which changes from
+// read to read while the state stays the same.
+func (m *machine) briefly() string {
+	if m.reach() == ReachUnreachable {
+		return "it does not answer"
+	}
+	return m.message
 }
 
 // heldReasons are those that wait for a person.
