@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,8 +25,8 @@ func ackCommand() *cobra.Command {
 		Short: "Acknowledge what Ichor holds for: writes the annotation into the cluster's manifest",
 		Long: `Some things wait until a person says that they are meant: the difference of a cluster that Ichor has not seen before, a
 render changed by a newer Ichor (their digest), a force push or a mass deletion (the commit), a lost inventory
-(inventory:<commit>), a status branch that somebody else made (root:<commit>). The status ichor/apply/<cluster> and the page of the cluster on the status branch say what to
-acknowledge.
+(inventory:<commit>), a status branch that somebody else made (root:<commit>). The status ichor/apply/<cluster> and the
+page of the cluster on the status branch say what to acknowledge.
 
 This writes the annotation ichor.maesh.dev/ack into the cluster's manifest in DIR (default: this folder), beside what is
 acknowledged there already. It commits nothing: the acknowledgement is reviewed like any change.`,
@@ -86,30 +87,37 @@ func annotate(src, cluster, value string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	lines := strings.SplitAfter(src, "\n")
+	lines, end := strings.SplitAfter(src, "\n"), "\n"
+	if strings.Contains(src, "\r\n") {
+		end = "\r\n"
+	}
 	if notes := child(meta, "annotations"); notes != nil && len(notes.Content) > 0 {
 		if notes.Style == yaml.FlowStyle {
 			return "", fmt.Errorf("the annotations are written in one line; add %s: %q by hand", v1alpha1.AnnotationAck, value)
 		}
 		if old := child(notes, v1alpha1.AnnotationAck); old != nil {
-			if strings.Contains(old.Value, value) {
+			// Whole values: inventory:<commit> is no acknowledgement of the commit.
+			if slices.Contains(strings.FieldsFunc(old.Value, func(r rune) bool { return strings.ContainsRune(", \n", r) }), value) {
 				return src, nil
 			}
 			i := old.Line - 1
 			key := notes.Content[indexOf(notes, v1alpha1.AnnotationAck)]
-			lines[i] = strings.Repeat(" ", key.Column-1) + fmt.Sprintf("%s: %q\n", v1alpha1.AnnotationAck, old.Value+","+value)
+			if key.Line != old.Line || old.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 || !strings.Contains(lines[i], old.Value) {
+				return "", fmt.Errorf("the annotation %s is written in several lines; add %q by hand", v1alpha1.AnnotationAck, value)
+			}
+			lines[i] = strings.Repeat(" ", key.Column-1) + fmt.Sprintf("%s: %q%s", v1alpha1.AnnotationAck, old.Value+","+value, end)
 			return strings.Join(lines, ""), nil
 		}
 		first := notes.Content[0]
-		return insert(lines, first.Line-1, first.Column-1, fmt.Sprintf("%s: %q\n", v1alpha1.AnnotationAck, value)), nil
+		return insert(lines, first.Line-1, first.Column-1, fmt.Sprintf("%s: %q%s", v1alpha1.AnnotationAck, value, end)), nil
 	}
 	if meta.Style == yaml.FlowStyle || child(meta, "annotations") != nil {
 		return "", fmt.Errorf("add the annotation %s: %q by hand", v1alpha1.AnnotationAck, value)
 	}
 	first := meta.Content[0]
 	indent := first.Column - 1
-	return insert(lines, first.Line-1, indent, fmt.Sprintf("annotations:\n%s  %s: %q\n", strings.Repeat(" ", indent),
-		v1alpha1.AnnotationAck, value)), nil
+	return insert(lines, first.Line-1, indent, fmt.Sprintf("annotations:%s%s  %s: %q%s", end, strings.Repeat(" ", indent),
+		v1alpha1.AnnotationAck, value, end)), nil
 }
 
 // insert puts text before line i.

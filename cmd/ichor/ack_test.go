@@ -24,6 +24,14 @@ func TestAnnotateChangesNothingElse(t *testing.T) {
 			"kind: TalosCluster\nmetadata:\n  name: prod\n  annotations:\n    ichor.maesh.dev/ack: sha256:cd\n    a: b\n",
 			"kind: TalosCluster\nmetadata:\n  name: prod\n  annotations:\n    ichor.maesh.dev/ack: \"sha256:cd,sha256:ab\"\n    a: b\n",
 		},
+		"a lost inventory at the same digits": {
+			"kind: TalosCluster\nmetadata:\n  name: prod\n  annotations:\n    ichor.maesh.dev/ack: inventory:sha256:ab\n",
+			"kind: TalosCluster\nmetadata:\n  name: prod\n  annotations:\n    ichor.maesh.dev/ack: \"inventory:sha256:ab,sha256:ab\"\n",
+		},
+		"line ends of Windows": {
+			"kind: TalosCluster\r\nmetadata:\r\n  name: prod\r\n",
+			"kind: TalosCluster\r\nmetadata:\r\n  annotations:\r\n    ichor.maesh.dev/ack: \"sha256:ab\"\r\n  name: prod\r\n",
+		},
 		"the second document": {
 			"kind: TalosCluster\nmetadata:\n  name: lab\n---\nkind: TalosCluster\nmetadata:\n  name: prod\n",
 			"kind: TalosCluster\nmetadata:\n  name: lab\n---\nkind: TalosCluster\nmetadata:\n  annotations:\n" +
@@ -51,5 +59,11 @@ func TestAnnotateChangesNothingElse(t *testing.T) {
 	}
 	if _, err := annotate("kind: TalosCluster\nmetadata: {name: prod, annotations: {a: b}}\n", "prod", value); err == nil {
 		t.Fatal("a manifest in one line was edited")
+	}
+	for _, ack := range []string{">-\n      sha256:cd", "|\n      sha256:cd", "\n      sha256:cd", "\"sha256:cd,\n      sha256:ef\""} {
+		src := "kind: TalosCluster\nmetadata:\n  name: prod\n  annotations:\n    ichor.maesh.dev/ack: " + ack + "\n"
+		if got, err := annotate(src, "prod", value); err == nil {
+			t.Fatalf("an annotation in several lines was edited:\n%s", got)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/v1alpha1"
 	"ichor.maesh.dev/ichor/sync/git"
 	"ichor.maesh.dev/ichor/validate/check"
 )
@@ -162,7 +164,12 @@ func (s *source) run(cmd *cobra.Command, args []string, keepRenders bool) (*chec
 	}
 	defer done()
 	in.KeepRenders = keepRenders
-	return check.Run(cmd.Context(), in)
+	report, detail, err := check.Run(cmd.Context(), in)
+	if err == nil && len(report.Problems) == 0 && detail.Head != nil && len(detail.Head.Clusters)+len(detail.Head.Policies) == 0 {
+		// It passes, but hardly anybody means to check nothing.
+		fmt.Fprintf(s.notes, "ichor: %s holds no manifest of %s\n", cmp.Or(s.path, dir), v1alpha1.Group)
+	}
+	return report, detail, err
 }
 
 // resolveTimeout bounds one look-up.
