@@ -93,7 +93,7 @@ func (r *rig) repaired(finding string) {
 		r.Errorf("the log does not say %s", finding)
 	}
 	problem := map[string]string{"StatusBranchLost": "lost", "StatusBranchTampered": "tampered"}[finding]
-	r.metric(fmt.Sprintf("ichor_status_branch_problem{problem=%q} 1", problem))
+	r.metric(fmt.Sprintf("ichor_status_branch_problem{kind=%q} 1", problem))
 }
 
 // goesOn pushes a change and fails unless it is applied, once on each node.
@@ -110,7 +110,7 @@ func (r *rig) goesOn(before map[string]writes) {
 }
 
 // TestStatusBranchIsReplaced: an unrelated history in its place is left alone, nothing is written to nodes, and it is
-// said; when it is gone again all goes on.
+// said; when it is gone again, or a person acknowledges its root, all goes on.
 func TestStatusBranchIsReplaced(t *testing.T) {
 	r := adopted(t, harness.Fleet{Net: "127.20.6", ControlPlanes: 1, Somaxconn: "1024"})
 	before := r.writes()
@@ -119,7 +119,7 @@ func TestStatusBranchIsReplaced(t *testing.T) {
 	r.until("the log says StatusBranchTampered", func() (bool, string) {
 		return strings.Contains(r.ichor.Output(), "StatusBranchTampered"), "silent"
 	})
-	r.metric(`ichor_status_branch_problem{problem="tampered"} 1`)
+	r.metric(`ichor_status_branch_problem{kind="tampered"} 1`)
 	r.fleet.Somaxconn = "4096"
 	commit := r.push("Raise it")
 	r.wait(commit, applyStatus, "error")
@@ -144,6 +144,34 @@ func TestStatusBranchIsReplaced(t *testing.T) {
 	if now := r.writes()["cp1"]; now.configurations == before["cp1"].configurations || now.bootstraps != before["cp1"].bootstraps {
 		t.Errorf("cp1 took %+v, before %+v", now, before["cp1"])
 	}
+
+	// The next one is acknowledged: Ichor goes on from it.
+	before = r.writes()
+	root, err = r.lab.ReplaceBranch(r.ctx, harness.StatusBranch, r.scratch())
+	r.must(err)
+	r.until("the log names the root", func() (bool, string) {
+		return strings.Contains(r.ichor.Output(), root[:12]), "silent"
+	})
+	r.looks(4)
+	r.unwritten(before)
+	commit = r.acknowledge("root:" + root)
+	r.wait(commit, applyStatus, "success")
+	r.unwritten(before)
+	r.until("reports are on the branch again", func() (bool, string) {
+		_, err := r.lab.File(r.ctx, harness.StatusBranch, "checks/"+commit+".md")
+		return err == nil, fmt.Sprint(err)
+	})
+	if _, err := r.lab.Git(r.ctx, r.clone(), "merge-base", "--is-ancestor", root, "HEAD"); err != nil {
+		t.Errorf("the acknowledged history was thrown away: %v", err)
+	}
+}
+
+// clone clones the status branch.
+func (r *rig) clone() string {
+	r.Helper()
+	dir := r.scratch()
+	r.must(r.lab.Clone(r.ctx, harness.StatusBranch, dir))
+	return dir
 }
 
 // TestStateFolderIsLost: the branch is the truth, so nothing is lost.
