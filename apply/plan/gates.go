@@ -205,6 +205,12 @@ var machineGates = []gate{
 		}
 		return nil
 	}},
+	{"image", func(_ *world, a wish) *refusal {
+		if a.kind == DoConfigure && a.m.inv != nil && a.m.inv.InForceDigest != "" && a.m.imageDiffers() {
+			return refuse(state.ReasonVersionChange, "the installer image differs, and changing it is an upgrade: upgrades are not supported yet")
+		}
+		return nil
+	}},
 	{"contract", func(w *world, a wish) *refusal {
 		if !a.changes {
 			return nil

@@ -73,6 +73,19 @@ func (m *machine) recorded() bool {
 	return m.inv != nil && m.inv.InForceDigest != "" && m.inv.InForceDigest == m.digest()
 }
 
+// imageDiffers tells whether the node's configuration names another installer image than the wish.
+func (m *machine) imageDiffers() bool {
+	if m.facts == nil || m.facts.Config == nil {
+		return false
+	}
+	for _, p := range m.facts.Config.Paths {
+		if p.Document == "v1alpha1" && p.Path == "machine.install.image" {
+			return true
+		}
+	}
+	return false
+}
+
 // failed tells whether the wish is known not to come into force; another wish is another try.
 func (m *machine) failed() bool {
 	return m.inv != nil && m.inv.FailedDigest != "" && m.inv.FailedDigest == m.digest()

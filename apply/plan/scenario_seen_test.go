@@ -189,7 +189,10 @@ func (s *scenario) differs(f *MachineFacts, effects string) {
 	c.Effect = "install"
 	for _, e := range strings.Split(effects, "+") {
 		kind, service, _ := strings.Cut(e, ":")
-		path := map[string]string{"live": "machine.sysctls", "restart": "cluster.apiServer.extraArgs", "reboot": "machine.env", "install": "machine.install.disk"}[kind]
+		path := map[string]string{"live": "machine.sysctls", "restart": "cluster.apiServer.extraArgs", "reboot": "machine.env", "install": "machine.install.disk", "image": "machine.install.image"}[kind]
+		if kind == "image" {
+			kind = "install"
+		}
 		c.Paths = append(c.Paths, PathFact{Document: "v1alpha1", Path: path, Effect: kind, Service: service})
 		if rank[kind] > rank[c.Effect] {
 			c.Effect = kind

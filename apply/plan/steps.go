@@ -18,6 +18,8 @@ type StepMachine struct {
 	Change string
 	// Effect of an update, the most disruptive: live, restart, reboot, install, none.
 	Effect string
+	// Upgrade: the installer image changes.
+	Upgrade bool
 	// Services that restart, for effect restart, in any order. Empty counts as disruptive.
 	Services []string
 	// Refusal is what the rules of the check say against it, "" nothing.
@@ -101,6 +103,10 @@ func configureSteps(c StepCluster, m StepMachine, add addStep) {
 	refusal := ""
 	if m.Role == RoleControlPlane && c.ControlPlanes > 0 && c.ControlPlanes%2 == 0 {
 		refusal = evenRefusal(c.ControlPlanes)
+	}
+	if m.Upgrade {
+		add(m, "upgrade", rebootDisrupts(m.Role, c.ControlPlanes), "upgrades are not supported yet")
+		return
 	}
 	switch m.Effect {
 	case "none", "":

@@ -93,6 +93,7 @@ func (s *session) stepMachines(cl *fleet.Cluster) []plan.StepMachine {
 			Name: m.Name, Role: m.Role, Change: string(m.Change), Effect: m.Effect, Refusal: refused[m.Name],
 		}
 		for _, p := range m.Paths {
+			st.Upgrade = st.Upgrade || p.Document == "v1alpha1" && p.Path == "machine.install.image"
 			if p.Service != "" {
 				st.Services = append(st.Services, p.Service)
 			}
