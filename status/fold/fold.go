@@ -96,10 +96,20 @@ func Fold(last Cluster, in Input) (Cluster, []state.Event) {
 	fresh := append(slices.Clone(in.Events), unseen(last.Events, in.Decision.Events)...)
 	fresh = append(fresh, transitions(last, next, in.Now)...)
 	next.Events = append(slices.Clone(last.Events), fresh...)
+	next.whole()
 	if extra := len(next.Events) - MaxEvents; extra > 0 {
 		next.Events = next.Events[extra:]
 	}
 	return next, fresh
+}
+
+// whole makes empty lists of absent ones, for programs that read the YAML.
+func (c *Cluster) whole() {
+	c.Conditions, c.Machines = slices.Concat([]state.Condition{}, c.Conditions), slices.Concat([]Machine{}, c.Machines)
+	c.Members, c.Events = slices.Concat([]Member{}, c.Members), slices.Concat([]state.Event{}, c.Events)
+	for i := range c.Machines {
+		c.Machines[i].Conditions = slices.Concat([]state.Condition{}, c.Machines[i].Conditions)
+	}
 }
 
 func machine(last Cluster, d plan.MachineDecision, in Input) Machine {

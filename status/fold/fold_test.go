@@ -173,3 +173,23 @@ func TestPagesSurviveHostileText(t *testing.T) {
 		}
 	}
 }
+
+func TestARestartGoesOnFromTheStatus(t *testing.T) {
+	c, _ := fold.Fold(fold.Cluster{}, input(t0, state.True, "Ready", 1))
+	c, _ = fold.Fold(c, input(t0.Add(time.Minute), state.False, state.ReasonNodeUnreachable, 1))
+	data, err := fold.StatusYAML(c)
+	if err != nil || strings.Contains(string(data), "null") {
+		t.Fatalf("%v\n%s", err, data)
+	}
+	again, err := fold.ParseStatus(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, fresh := fold.Fold(again, input(t0.Add(time.Hour), state.False, state.ReasonNodeUnreachable, 1))
+	if len(fresh) != 0 || len(again.Events) != 1 {
+		t.Fatalf("a restart made events %v and has %v", fresh, again.Events)
+	}
+	if got := again.Machines[0].Conditions[0].LastTransitionTime; !got.Equal(t0.Add(time.Minute)) {
+		t.Fatalf("transition at %s", got)
+	}
+}

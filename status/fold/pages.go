@@ -21,6 +21,18 @@ func StatusYAML(c Cluster) ([]byte, error) {
 	return out, nil
 }
 
+// ParseStatus reads what StatusYAML wrote.
+func ParseStatus(data []byte) (Cluster, error) {
+	var c Cluster
+	if err := yaml.Unmarshal(data, &c); err != nil {
+		return Cluster{}, fmt.Errorf("decode the status of a cluster: %w", err)
+	}
+	if extra := len(c.Events) - MaxEvents; extra > 0 {
+		c.Events = c.Events[extra:]
+	}
+	return c, nil
+}
+
 // ClusterPage is clusters/<name>/README.md: the cluster at a glance, for people.
 func ClusterPage(c Cluster) []byte {
 	var b bytes.Buffer

@@ -57,6 +57,8 @@ type clusterLoop struct {
 	prepared *prepared
 	spec     *observe.Cluster
 	last     fold.Cluster
+	// past gives what was last said before this process; nil once it was asked.
+	past func(ctx context.Context, cluster string) (fold.Cluster, error)
 	// touched machines are read again before the next decision: what was seen of them is from before the act.
 	touched []string
 	// did: something was done since it was last set to false.
@@ -111,6 +113,7 @@ func (c *clusterLoop) pass(ctx context.Context) time.Duration {
 	if t == nil {
 		return time.Minute
 	}
+	c.remember(ctx)
 	c.prepare(ctx, t)
 	facts := map[string]plan.MachineFacts{}
 	now := c.now()
@@ -138,6 +141,18 @@ func (c *clusterLoop) pass(ctx context.Context) time.Duration {
 		c.publish(t, d, decision, facts, events)
 		return c.pause(decision, results)
 	}
+}
+
+// remember takes up what was last said of the cluster; that can't be had costs events, never safety.
+func (c *clusterLoop) remember(ctx context.Context) {
+	if c.past == nil {
+		return
+	}
+	last, err := c.past(ctx, c.name)
+	if err != nil {
+		c.log.Warn("read what was last said; events begin anew", "cluster", c.name, "error", err)
+	}
+	c.last, c.past = last, nil
 }
 
 // maxRounds bounds how often one pass decides again after it wrote the inventory.

@@ -258,8 +258,11 @@ func (d *daemon) once(ctx context.Context) error {
 	d.settle(context.WithoutCancel(ctx))
 	stop()
 	d.wg.Wait()
-	if r.head == nil && err != nil {
+	switch {
+	case r.head == nil && err != nil:
 		return fmt.Errorf("look at the repository: %w", err)
+	case r.head == nil && ctx.Err() == nil && r.gone:
+		return fmt.Errorf("look at the repository: %s has no branch %s (--branch)", d.p.Config.Repo, d.p.Config.Branch)
 	}
 	return ctx.Err()
 }
@@ -270,6 +273,9 @@ func (p *Parts) cluster(name string) *clusterLoop {
 		name: name, log: p.Log, now: p.Now, keys: p.Keys, policy: p.Policy, observer: p.Config.Mode == "observe",
 		commits: p.commits, inv: p.Journal, nodes: p.Nodes, actor: p.Actor, nudge: make(chan struct{}, 1),
 		acted: p.Metrics.Action,
+	}
+	if p.past != nil {
+		l.past = p.past
 	}
 	l.say = func(t *target, now time.Time, c fold.Cluster, _ []state.Event, facts map[string]plan.MachineFacts) {
 		p.Say.cluster(t, now, c, facts)

@@ -19,6 +19,7 @@ import (
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/fleet"
 	"ichor.maesh.dev/ichor/status/branch"
+	"ichor.maesh.dev/ichor/status/fold"
 	"ichor.maesh.dev/ichor/status/metrics"
 	"ichor.maesh.dev/ichor/status/outbox"
 	"ichor.maesh.dev/ichor/sync/forge"
@@ -145,6 +146,7 @@ func (p *Parts) openStatus(c config.Config, mirror *git.Mirror, f forge.Forge) (
 		return nil, err
 	}
 	p.Write = writer.Run
+	p.past = func(ctx context.Context, cluster string) (fold.Cluster, error) { return past(ctx, b, cluster) }
 	p.Finding = func() (string, string) {
 		h := writer.Health()
 		if h.Finding != "" && h.ForeignRoot == "" && p.Now().Sub(h.FindingAt) > findingStays {
@@ -175,6 +177,26 @@ func (p *Parts) openStatus(c config.Config, mirror *git.Mirror, f forge.Forge) (
 	p.Say.statuses = box
 	p.Post, p.Flush, p.Queued = box.Run, box.Flush, func() int { return box.Health().Queued }
 	return writer, nil
+}
+
+// past reads what was last said of a cluster, so that a restart loses neither its events nor since when conditions hold.
+// It comes from a branch that somebody may have edited: nothing but words is taken from it.
+func past(ctx context.Context, b *git.Branch, cluster string) (fold.Cluster, error) {
+	tip, err := b.Tip(ctx)
+	if errors.Is(err, git.ErrAbsent) {
+		return fold.Cluster{}, nil
+	}
+	if err != nil {
+		return fold.Cluster{}, err
+	}
+	data, err := b.ReadFile(ctx, tip.Hash, branch.ClusterStatus(cluster))
+	if errors.Is(err, git.ErrNoFile) {
+		return fold.Cluster{}, nil
+	}
+	if err != nil {
+		return fold.Cluster{}, err
+	}
+	return fold.ParseStatus(data)
 }
 
 // findingStays is how long it is said that the status branch was lost or tampered with, after it was made good: long

@@ -11,6 +11,7 @@ import (
 	"ichor.maesh.dev/ichor/cmd/internal/config"
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/state"
+	"ichor.maesh.dev/ichor/status/fold"
 	"ichor.maesh.dev/ichor/status/metrics"
 	"ichor.maesh.dev/ichor/status/outbox"
 )
@@ -42,6 +43,8 @@ type Parts struct {
 	Release func(ctx context.Context, now time.Time) error
 
 	commits *commits
+	// past gives what was last said of a cluster; nil knows nothing.
+	past    func(ctx context.Context, cluster string) (fold.Cluster, error)
 	closers []func()
 }
 

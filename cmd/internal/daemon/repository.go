@@ -61,10 +61,13 @@ type repositoryLoop struct {
 	foreign func() string
 	accept  func(root string) error
 
+	// gone: the watched branch was not there at the last look.
+	gone    bool
 	head    *checked
 	failed  string // the head whose check could not be done
 	targets map[string]*target
 	looked  atomic.Bool
+	warned  map[string]bool
 	// seen is the newest head, for the beat.
 	seen atomic.Value
 
@@ -87,8 +90,8 @@ func (r *repositoryLoop) look(ctx context.Context) error {
 		r.metrics.Forge("list")
 		r.log.Error("list pull requests", "error", w.ForgeErr)
 	}
-	if w.Move.Kind == git.MoveGone {
-		r.log.Error("the watched branch is gone; the last head stays", "branch", r.branch, "default", w.Move.Default)
+	if r.gone = w.Move.Kind == git.MoveGone; r.gone {
+		r.log.Error("the watched branch is not there; the last head stays", "branch", r.branch, "default", w.Move.Default)
 	}
 	if len(w.Closed) > 0 {
 		r.say.pages.ClosePulls(w.Closed)
@@ -231,6 +234,7 @@ func (r *repositoryLoop) follow(ctx context.Context, head string) {
 			warns++
 		}
 	}
+	r.unserved(res.detail.Head)
 	r.metrics.CheckHead(res.report.Verdict == check.Passed, errs, warns)
 	next, err := targets(ctx, r.commits, res, r.journal.Inventory(), r.only)
 	if err != nil {
@@ -244,6 +248,20 @@ func (r *repositoryLoop) follow(ctx context.Context, head string) {
 	}
 	r.targets = next
 	r.assign(next)
+}
+
+// unserved warns of clusters that this instance is to serve and the head does not have: a misspelt name would silently
+// serve nothing.
+func (r *repositoryLoop) unserved(f *fleet.Fleet) {
+	for _, name := range r.only {
+		if f.Cluster(name) == nil && !r.warned[name] {
+			r.log.Warn("the head has no cluster of this name (clusters)", "cluster", name)
+			if r.warned == nil {
+				r.warned = map[string]bool{}
+			}
+			r.warned[name] = true
+		}
+	}
 }
 
 // equal tells whether two targets are the same for a cluster's loop.
@@ -374,7 +392,8 @@ func (r *repositoryLoop) note(w loop.Work) {
 	st := r.journal.Status()
 	switch {
 	case st.State == journal.Unknown:
-		add(state.CondInventory, state.False, state.ReasonInventoryUnknown, fmt.Sprintf("%s; to begin a new one, commit the annotation "+
+		add(state.CondInventory, state.False, state.ReasonInventoryUnknown, fmt.Sprintf("%s; where Ichor runs with another age identity than before, give it the old one too; "+
+			"only where it is really lost, to begin a new one, commit the annotation "+
 			`ichor.maesh.dev/ack: "%s%s" on a cluster`, st.Message, ackInventory, w.Head))
 	case st.State == journal.Refused:
 		add(state.CondInventory, state.False, state.ReasonInventoryUnknown, st.Message)
