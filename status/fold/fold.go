@@ -105,10 +105,18 @@ func Fold(last Cluster, in Input) (Cluster, []state.Event) {
 
 // whole makes empty lists of absent ones, for programs that read the YAML.
 func (c *Cluster) whole() {
-	c.Conditions, c.Machines = slices.Concat([]state.Condition{}, c.Conditions), slices.Concat([]Machine{}, c.Machines)
-	c.Members, c.Events = slices.Concat([]Member{}, c.Members), slices.Concat([]state.Event{}, c.Events)
+	fill(&c.Conditions)
+	fill(&c.Machines)
+	fill(&c.Members)
+	fill(&c.Events)
 	for i := range c.Machines {
-		c.Machines[i].Conditions = slices.Concat([]state.Condition{}, c.Machines[i].Conditions)
+		fill(&c.Machines[i].Conditions)
+	}
+}
+
+func fill[T any](list *[]T) {
+	if *list == nil {
+		*list = []T{}
 	}
 }
 
