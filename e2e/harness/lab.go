@@ -41,7 +41,11 @@ func StartLabWith(repo, state string, configured bool, events io.Writer) (*Lab, 
 			Said: io.Discard, Log: slog.New(slog.DiscardHandler), Nodes: cli.NewNodes,
 		})
 	}()
-	return l, l.ready(ctx)
+	if err := l.ready(ctx); err != nil {
+		// Nobody else can end it, and etcd ends the whole process when its folder is taken away under it.
+		return nil, errors.Join(err, l.Stop())
+	}
+	return l, nil
 }
 
 // AttachLab waits for a lab that another process runs.
@@ -60,6 +64,7 @@ func (l *Lab) ready(ctx context.Context) error {
 		}
 		select {
 		case err := <-l.done:
+			l.done <- err // for Stop
 			return fmt.Errorf("the lab ended: %w", err)
 		case <-limited.Done():
 			return fmt.Errorf("the lab does not answer: %w", last)

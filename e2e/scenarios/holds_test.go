@@ -240,11 +240,12 @@ func TestModes(t *testing.T) {
 
 // TestNewerHeadSupersedes: the pending status of a head that is not applied to its end does not stay.
 func TestNewerHeadSupersedes(t *testing.T) {
-	r := adopted(t, harness.Fleet{Net: "127.20.24", ControlPlanes: 1, Workers: 1, Somaxconn: "1024", Settle: "5s"})
-	r.fleet.Somaxconn = "2048"
+	// A change that restarts something is sent for good: no trial has to end before the newer head can go on.
+	r := adopted(t, harness.Fleet{Net: "127.20.24", ControlPlanes: 1, Workers: 1, APIServerVerbosity: "1", Settle: "5s"})
+	r.fleet.APIServerVerbosity = "2"
 	older := r.push("Raise it")
 	r.wait(older, applyStatus, "pending")
-	r.fleet.Somaxconn = "4096"
+	r.fleet.APIServerVerbosity = "3"
 	newer := r.push("Raise it more")
 	r.waitSaying(older, applyStatus, "error", "superseded by "+newer[:12])
 	r.wait(newer, applyStatus, "success")

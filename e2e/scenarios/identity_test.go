@@ -26,6 +26,9 @@ func TestAnotherMachineAnswers(t *testing.T) {
 			{"another UUID", cli.NodeAct{UUID: strangerUUID}, strangerUUID},
 			{"maintenance mode", cli.NodeAct{Maintenance: true}, "it is in maintenance mode, where the configured machine"},
 		} {
+			if name == "cp1" && mask.act.UUID == "" && !*long {
+				continue // one of them shows that a control plane is no exception
+			}
 			before := r.writes()
 			mask.act.Act, mask.act.Name = "impersonate", name
 			r.node(mask.act)
