@@ -22,7 +22,7 @@ const (
 	// DefaultTakeover: a holder that left a claim unanswered for so long, by the taker's own clock, is taken for gone. It
 	// is never less than looksToAnswer of the holder's own looks.
 	DefaultTakeover = 30 * time.Second
-	// AskAgain is how long a claim's answer counts.
+	// AskAgain is how long a claim's answer counts at most; three times what a claim waits where that is less.
 	AskAgain = 10 * time.Minute
 )
 

@@ -59,6 +59,7 @@ func (j *Journal) mayTake(ctx context.Context, now time.Time) error {
 	if c := j.inv.Claim; c != nil && c.ID == j.id && still >= wait {
 		return nil
 	}
+	again := min(AskAgain, 3*wait)
 	held := fmt.Errorf("%w: %s", ErrHeld, describe(j.inv.Holder))
 	j.status.Message = "held by " + describe(j.inv.Holder) + "; this Ichor stands by"
 	switch c := j.inv.Claim; {
@@ -66,7 +67,7 @@ func (j *Journal) mayTake(ctx context.Context, now time.Time) error {
 		return held
 	case c != nil && still < 2*wait:
 		return held // another one asks; its turn first
-	case !j.asked.IsZero() && (still < AskAgain || now.Sub(j.asked) < AskAgain):
+	case !j.asked.IsZero() && (still < again || now.Sub(j.asked) < again):
 		return held // it moved, or answered, lately
 	}
 	return errors.Join(held, j.claim(ctx, now))

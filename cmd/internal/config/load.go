@@ -130,7 +130,8 @@ func (c *Config) check() error {
 	}
 	c.checkForge(bad)
 	atLeast(bad, "interval", c.Interval, 100*time.Millisecond)
-	atLeast(bad, "nodes.factMaxAge", c.Nodes.FactMaxAge, 100*time.Millisecond)
+	// A read of a silent machine takes up to its 5 s; facts of the others must still be young enough after it.
+	atLeast(bad, "nodes.factMaxAge", c.Nodes.FactMaxAge, 6*time.Second)
 	atLeast(bad, "nodes.retryInterval", c.Nodes.RetryInterval, 10*time.Millisecond)
 	atLeast(bad, "nodes.unreachableRetry", c.Nodes.UnreachableRetry, 10*time.Millisecond)
 	atLeast(bad, "limits.check", c.Limits.Check, time.Second)

@@ -68,6 +68,8 @@ type repositoryLoop struct {
 	targets map[string]*target
 	looked  atomic.Bool
 	warned  map[string]bool
+	// saidRoot is the foreign root of the status branch that was told.
+	saidRoot string
 	// seen is the newest head, for the beat.
 	seen atomic.Value
 
@@ -370,7 +372,16 @@ func (r *repositoryLoop) foreignRoot(ctx context.Context, head string) {
 		return
 	}
 	res, err := r.commits.head(ctx, head)
-	if err != nil || !slices.Contains(allAcks(res.detail.Head), ackRoot+root) {
+	if err != nil {
+		return
+	}
+	if !slices.Contains(allAcks(res.detail.Head), ackRoot+root) {
+		if r.saidRoot != root {
+			// The branch itself can't say it: nothing is written there.
+			r.saidRoot = root
+			r.log.Error("the status branch has a root that is not Ichor's: nothing is written to it; to accept it, commit the "+
+				"annotation ichor.maesh.dev/ack on a cluster (ichor ack)", "ack", ackRoot+root)
+		}
 		return
 	}
 	if err := r.accept(root); err != nil {
