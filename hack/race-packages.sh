@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Lists the packages whose tests run under the race detector in make verify: those with tests where goroutines meet.
-# make test-all runs the detector over all.
+# Lists the packages whose tests run under the race detector in make verify: those where goroutines meet. make test-all
+# runs the detector over all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' \
-  ./schemas/... ./render/... ./validate/... ./sync/... ./status/... ./apply/... ./cmd/...
+  ./schemas/fleet ./render ./sync/... ./status/outbox ./status/branch ./apply/act ./apply/journal ./apply/observe \
+  ./apply/talos ./cmd/internal/daemon ./e2e/apply
