@@ -157,12 +157,14 @@ func (j *Journal) Inventory() *state.Inventory {
 // Cluster gives a copy of one cluster's part; nil where the inventory is not known, empty where it knows nothing of
 // the cluster.
 func (j *Journal) Cluster(name string) *state.ClusterInventory {
-	inv := j.Inventory()
-	if inv == nil {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.inv == nil {
 		return nil
 	}
-	if c := inv.Clusters[name]; c != nil {
-		return c
+	// A copy of this part alone: every pass of every cluster asks for it.
+	if c := j.inv.Clusters[name]; c != nil {
+		return clone(&state.Inventory{Clusters: map[string]*state.ClusterInventory{name: c}}).Clusters[name]
 	}
 	return &state.ClusterInventory{}
 }
@@ -346,6 +348,7 @@ func (j *Journal) update(ctx context.Context, now time.Time, edit func(*state.In
 // Note is Update for what may be lost: where the branch can't be reached now it stays in the state folder and goes out
 // with the next push. It is no fence: what is destructive takes Intend or Update.
 func (j *Journal) Note(ctx context.Context, now time.Time, edit func(*state.Inventory) error) error {
+	began := time.Now()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	err := j.update(ctx, now, edit)
@@ -353,7 +356,8 @@ func (j *Journal) Note(ctx context.Context, now time.Time, edit func(*state.Inve
 	case err == nil, errors.Is(err, ErrNotHolder), errors.Is(err, ErrFenced), errors.Is(err, ErrUnsettled), errors.Is(err, ErrForeign):
 		return err
 	}
-	if herr := j.holding(now); herr != nil {
+	// The wait for the lock and the push that failed may have taken as long as a takeover.
+	if herr := j.holding(now.Add(time.Since(began))); herr != nil {
 		return errors.Join(err, herr)
 	}
 	next := clone(j.inv)
@@ -443,9 +447,10 @@ func (j *Journal) settle(ctx context.Context, now time.Time, next *state.Invento
 // Holding tells whether this process may write to nodes what is not destructive: it holds the inventory, and the branch
 // showed so recently enough that nobody can have taken over since.
 func (j *Journal) Holding(now time.Time) error {
+	began := time.Now()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.holding(now)
+	return j.holding(now.Add(time.Since(began)))
 }
 
 func (j *Journal) holding(now time.Time) error {
@@ -453,7 +458,8 @@ func (j *Journal) holding(now time.Time) error {
 		return ErrNotHolder
 	}
 	if now.Sub(j.proved) >= patience(j.opt.Takeover, j.opt.Every)/2 {
-		return fmt.Errorf("%w: the status branch was last seen %s ago", ErrNotHolder, now.Sub(j.proved).Round(time.Second))
+		// Without a duration: the text goes into commit statuses, which are posted anew where it changes.
+		return fmt.Errorf("%w: the status branch was not seen lately", ErrNotHolder)
 	}
 	return nil
 }
