@@ -27,6 +27,8 @@ type Journal interface {
 	Intend(ctx context.Context, now time.Time, cluster string, in state.Intent, also func(*state.ClusterInventory)) (state.Intent, error)
 	// Note changes the inventory by a push, or in the state folder alone where the branch can't be reached.
 	Note(ctx context.Context, now time.Time, edit func(*state.Inventory) error) error
+	// Update changes the inventory by a push, or fails.
+	Update(ctx context.Context, now time.Time, edit func(*state.Inventory) error) error
 	// Cluster gives a copy of a cluster's part, nil where the inventory is not known.
 	Cluster(name string) *state.ClusterInventory
 	// Holding fails where this process may not write to nodes.

@@ -21,6 +21,14 @@ func (t *task) note(ctx context.Context, edit func(*state.ClusterInventory)) err
 	})
 }
 
+// push is note for what must be known to whoever comes after: where it can't be pushed, nothing may be called.
+func (t *task) push(ctx context.Context, edit func(*state.ClusterInventory)) error {
+	return t.Journal.Update(ctx, t.Now(), func(inv *state.Inventory) error {
+		edit(journal.Of(inv, t.cluster.Nodes.Name))
+		return nil
+	})
+}
+
 // after joins what a note that follows a call returned to the call's result.
 func after(r Result, err error) Result {
 	if err != nil {
@@ -232,8 +240,12 @@ func (t *task) configure(ctx context.Context) Result {
 	if err := t.announce(); err != nil {
 		return notDone(KindAudit, err.Error())
 	}
+	write := t.note
+	if t.action.Disrupts != "" || t.action.Send == plan.SendTry {
+		write = t.push
+	}
 	var before state.MachineInventory
-	if err := t.note(ctx, func(c *state.ClusterInventory) {
+	if err := write(ctx, func(c *state.ClusterInventory) {
 		before = *journal.MachineOf(c, t.action.Machine)
 		t.sentAs(t.action.Send)(c)
 	}); err != nil {

@@ -2,6 +2,7 @@ package act
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -74,6 +75,9 @@ func itself(e plan.Expect, f plan.MachineFacts) error {
 		if c.want != "" && c.want != c.got {
 			return fmt.Errorf("has %s %s, not %s", c.what, orNone(c.got), c.want)
 		}
+	}
+	if e.EtcdDown && !plan.EtcdDown(f) {
+		return errors.New("was to be touched because its etcd member was down, and is not seen to be down any more")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"ichor.maesh.dev/ichor/apply/journal"
@@ -23,7 +24,11 @@ func (a *Actor) record(ctx context.Context, c *Cluster, actions []plan.Action) e
 		return nil
 	}
 	now := a.Now()
-	err := a.Journal.Note(ctx, now, func(inv *state.Inventory) error {
+	write := a.Journal.Note
+	if slices.ContainsFunc(edits, func(e plan.Action) bool { return e.Kind == plan.RecordRebootPending && len(e.Paths) > 0 }) {
+		write = a.Journal.Update // a node from 1.14 on never says that it waits for a reboot: this must not be forgotten
+	}
+	err := write(ctx, now, func(inv *state.Inventory) error {
 		ci := journal.Of(inv, c.Nodes.Name)
 		for _, e := range edits {
 			if err := recordOne(ci, c.Desired, e, now); err != nil {
@@ -118,7 +123,9 @@ func recordIdentity(c *state.ClusterInventory, d *plan.Desired, a plan.Action, n
 }
 
 func recordApplied(c *state.ClusterInventory, d *plan.Desired, a plan.Action) {
-	c.AppliedCommit = a.Commit
+	// What is in force everywhere was attempted too, where nothing had to be sent for it: it is the newest good commit, and
+	// what later heads have to descend from.
+	c.AppliedCommit, c.AttemptedCommit = a.Commit, a.Commit
 	c.TalosVersion, c.KubernetesVersion, c.Contract = d.TalosVersion, d.KubernetesVersion, d.Contract
 	c.SecretsFingerprint = cmp.Or(d.RenewedSecrets, d.SecretsFingerprint)
 	c.EncryptedFingerprint = cmp.Or(d.RenewedEncrypted, d.EncryptedFingerprint)

@@ -57,9 +57,9 @@ func TestRecord(t *testing.T) {
 		},
 		{
 			"applied lifts the commit of those that have the wish",
-			state.ClusterInventory{Machines: map[string]*state.MachineInventory{"cp1": {InForceDigest: "d2", InForceCommit: "c1"}, "gone": {InForceDigest: "d2", InForceCommit: "c1"}}},
+			state.ClusterInventory{AttemptedCommit: "c1", Machines: map[string]*state.MachineInventory{"cp1": {InForceDigest: "d2", InForceCommit: "c1"}, "gone": {InForceDigest: "d2", InForceCommit: "c1"}}},
 			plan.Action{Kind: plan.RecordApplied, Commit: "c2"},
-			`{"adopted":false,"appliedCommit":"c2","talosVersion":"v1.13.5","kubernetesVersion":"v1.36.0","contract":"v1.13","secretsFingerprint":"s","encryptedFingerprint":"e","machines":{"cp1":{"role":"","endpoint":"","identity":{},"inForceDigest":"d2","inForceCommit":"c2"},"gone":{"role":"","endpoint":"","identity":{},"inForceDigest":"d2","inForceCommit":"c1"}}}`,
+			`{"adopted":false,"appliedCommit":"c2","attemptedCommit":"c2","talosVersion":"v1.13.5","kubernetesVersion":"v1.36.0","contract":"v1.13","secretsFingerprint":"s","encryptedFingerprint":"e","machines":{"cp1":{"role":"","endpoint":"","identity":{},"inForceDigest":"d2","inForceCommit":"c2"},"gone":{"role":"","endpoint":"","identity":{},"inForceDigest":"d2","inForceCommit":"c1"}}}`,
 		},
 		{
 			"failure",

@@ -274,6 +274,7 @@ func (w *world) expect(a wish) Expect {
 	if a.kind == DoReboot {
 		e.BootID = f.BootID
 	}
+	e.EtcdDown = a.onMember() && a.kind != DoConfirm && a.m.etcdDown()
 	if a.onMember() && a.kind != DoConfirm && !a.m.etcdDown() {
 		e.SkipKubernetes = w.in.Desired.SkipKubernetesGates != ""
 		for _, m := range w.cps {

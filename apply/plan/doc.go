@@ -77,7 +77,7 @@ package plan
 //	             from it when the entry is new. Joined → JoinedAt = now where it is zero.
 //	RecordInForce   InForceDigest = Digest, InForceCommit = Commit, Hostname from the Desired; Failure, FailedDigest, AnsweredDigest,
 //	             AnsweredEffect cleared.
-//	RecordApplied   AppliedCommit = Commit; TalosVersion, KubernetesVersion, Contract, SecretsFingerprint,
+//	RecordApplied   AppliedCommit = AttemptedCommit = Commit; TalosVersion, KubernetesVersion, Contract, SecretsFingerprint,
 //	             EncryptedFingerprint from the Desired (renewed, where it says so); InForceCommit = Commit of every machine whose InForceDigest is its
 //	             Desired digest (so that the baseline is one commit's render).
 //	RecordFailure   Failure = Message, FailedDigest = Digest.
@@ -89,8 +89,8 @@ package plan
 //	             RebootPendingBootID; not-done of a bootstrap clears BootstrapMachine and BootstrapUUID; failed writes
 //	             Failure = Message and FailedDigest = Digest too.
 //
-// Expect: an empty field is not checked. NodeID, UUID, MemberID, BootID, Fingerprint: read again and equal. OthersHealthy:
-// each passes SeenWell in a read made for this call (HealthyMember alone where SkipKubernetes is set).
+// Expect: an empty field is not checked. NodeID, UUID, MemberID, BootID, Fingerprint: read again and equal. EtcdDown:
+// the machine itself is seen to run no member still. OthersHealthy: each passes SeenWell in a read made for this call (HealthyMember alone where SkipKubernetes is set).
 //
 // WellSince and SeenWell: observe keeps, per machine, since when SeenWell(facts, role, nodeReadySeen) was true in each
 // read without a break; another BootID is a break. nodeReadySeen is the inventory's NodeReadySeen (false where there is no entry).

@@ -200,12 +200,14 @@ func (m *machine) wellFor() time.Duration {
 }
 
 // etcdDown tells whether the machine is a control plane seen to run no etcd member: nothing is lost by touching it.
-func (m *machine) etcdDown() bool {
-	if m.mode() != ModeConfigured || m.facts.Etcd == nil {
+func (m *machine) etcdDown() bool { return m.facts != nil && EtcdDown(*m.facts) }
+
+// EtcdDown tells whether facts show a configured machine that runs no etcd member. What could not be read is not down.
+func EtcdDown(f MachineFacts) bool {
+	if f.Reach != ReachOK || f.Mode != ModeConfigured || f.Etcd == nil {
 		return false
 	}
-	e := m.facts.Etcd
-	return e.MemberID == "" && e.State != "" && e.State != "Running"
+	return f.Etcd.MemberID == "" && f.Etcd.State != "" && f.Etcd.State != "Running"
 }
 
 // etcdEmpty tells whether the machine is seen waiting for bootstrap or to join, without etcd data.

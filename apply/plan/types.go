@@ -392,6 +392,9 @@ type Expect struct {
 	BootID      string
 	// OthersHealthy: these control planes must be healthy members just before the call.
 	OthersHealthy []string
+	// EtcdDown: the machine itself must be seen to run no etcd member still. For that it is touched whatever the others
+	// are, so one that has come back in between must not be.
+	EtcdDown bool
 	// SkipKubernetes: of OthersHealthy only HealthyMember is asked, not readiness (the head's annotation says so).
 	SkipKubernetes bool
 	// EtcdEmptyOn: these control planes must be seen waiting without etcd data.

@@ -368,6 +368,9 @@ func TestConfigure(t *testing.T) {
 	r.branch.down.Store(true)
 	r.wantOutcome(configure(plan.SendNoReboot), act.Done, "")
 	r.wantOutcome(r.do(plan.Action{Kind: plan.DoReboot, Machine: "cp1"}), act.NotDone, act.KindJournal)
+	// Nor does what disrupts or is on trial: whoever takes over has to know of it.
+	r.wantOutcome(r.do(plan.Action{Kind: plan.DoConfigure, Send: plan.SendNoReboot, Disrupts: "etcd restarts", Machine: "cp1"}), act.NotDone, act.KindJournal)
+	r.wantOutcome(configure(plan.SendTry), act.NotDone, act.KindJournal)
 	r.branch.down.Store(false)
 
 	// A lost reply of an idempotent send: unknown, seen by the next look.

@@ -166,7 +166,7 @@ func (i *ichor) expected(n *node, a plan.Action) bool {
 	e := a.Expect
 	if f.Reach != plan.ReachOK || (e.Mode != "" && f.Mode != e.Mode) || (e.UUID != "" && f.Identity.UUID != e.UUID) ||
 		(e.NodeID != "" && f.Identity.NodeID != e.NodeID) || (e.BootID != "" && f.BootID != e.BootID) ||
-		(e.MemberID != "" && f.Identity.MemberID != e.MemberID) {
+		(e.MemberID != "" && f.Identity.MemberID != e.MemberID) || (e.EtcdDown && !plan.EtcdDown(f)) {
 		return false
 	}
 	for _, o := range e.OthersHealthy {

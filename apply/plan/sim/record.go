@@ -34,7 +34,7 @@ func (i *ichor) record(a plan.Action) {
 		m.InForceDigest, m.InForceCommit = a.Digest, a.Commit
 		m.Failure, m.FailedDigest, m.AnsweredDigest, m.AnsweredEffect = "", "", "", ""
 	case plan.RecordApplied:
-		i.inv.AppliedCommit = a.Commit
+		i.inv.AppliedCommit, i.inv.AttemptedCommit = a.Commit, a.Commit
 		for name, m := range i.inv.Machines {
 			if w := i.want(name); w != nil && w.Digest == m.InForceDigest {
 				m.InForceCommit = a.Commit
