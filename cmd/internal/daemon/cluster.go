@@ -139,7 +139,7 @@ func (c *clusterLoop) pass(ctx context.Context) time.Duration {
 			continue
 		}
 		c.publish(t, d, decision, facts, events)
-		return c.pause(decision, results)
+		return c.pause(d.Suspend, decision, results)
 	}
 }
 
@@ -312,12 +312,13 @@ func (c *clusterLoop) publish(t *target, d plan.Desired, decision plan.Decision,
 }
 
 // pause until the next pass: what the decision asks for, or when the next machine is due, whatever is sooner.
-func (c *clusterLoop) pause(decision plan.Decision, results []act.Result) time.Duration {
+// A suspended cluster is not read, so nothing of it is due.
+func (c *clusterLoop) pause(suspended bool, decision plan.Decision, results []act.Result) time.Duration {
 	next := decision.LookAgain
 	if next <= 0 {
 		next = time.Minute
 	}
-	if c.prepared.bundle != nil {
+	if c.prepared.bundle != nil && !suspended {
 		now := c.now()
 		due, at := c.nodes.Due(c.spec, now)
 		switch {

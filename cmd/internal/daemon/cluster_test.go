@@ -314,9 +314,12 @@ func TestASuspendedClusterIsNotEvenRead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		files, _ := openable(edit(tree("cp1"), "cluster.yaml", "spec:", "spec:\n  suspend: true"))
 		r.set(targetOfTree(t, files))
-		r.pass(t.Context())
+		pause := r.pass(t.Context())
 		if len(r.actor.onNodes()) != 0 || slices.ContainsFunc(r.nodes.read, func(w []string) bool { return len(w) > 0 }) {
 			t.Errorf("read %v, did %v", r.nodes.read, r.actor.did)
+		}
+		if pause < time.Minute {
+			t.Errorf("looks again after %s though nothing of it is due", pause)
 		}
 	})
 }

@@ -34,6 +34,12 @@ type target struct {
 	// acked commits that the head's manifests acknowledge.
 	acks     []string
 	mergedBy string
+	// suspend and observe are what the head says where it is not the target: whoever stops Ichor is heard though the
+	// rest of the commit is not good.
+	suspend, observe bool
+	// skipUsed: the annotation that skips the Kubernetes gates was there before this commit; it is good for the one that
+	// brought it.
+	skipUsed bool
 }
 
 // prepared is a target with its secrets opened and its configurations rendered for sending.
@@ -126,6 +132,10 @@ func desired(p *prepared, inv *state.ClusterInventory, baseline func(commit stri
 	d.RenewedSecrets, d.RenewedEncrypted = known(p.bundleFPs, nil, false), known(p.valueFPs, nil, true)
 	if t.cluster.Manifest != nil {
 		specInto(&d, t.cluster, now)
+	}
+	d.Suspend, d.Observe = d.Suspend || t.suspend, d.Observe || t.observe
+	if t.skipUsed {
+		d.SkipKubernetesGates = ""
 	}
 	for _, m := range t.cluster.Machines {
 		d.Machines = append(d.Machines, machineWish(p, m, inv, baseline))

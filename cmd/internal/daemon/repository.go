@@ -239,6 +239,9 @@ func (r *repositoryLoop) follow(ctx context.Context, head string) {
 	r.unserved(res.detail.Head)
 	r.metrics.CheckHead(res.report.Verdict == check.Passed, errs, warns)
 	next, err := targets(ctx, r.commits, res, r.journal.Inventory(), r.only)
+	if ctx.Err() != nil {
+		return
+	}
 	if err != nil {
 		r.log.Error("find what is to be applied", "error", err)
 		return
@@ -269,7 +272,7 @@ func (r *repositoryLoop) unserved(f *fleet.Fleet) {
 // equal tells whether two targets are the same for a cluster's loop.
 func equal(a, b *target) bool {
 	return a.commit == b.commit && a.head == b.head && a.headNote == b.headNote && a.passed == b.passed &&
-		slices.Equal(a.holds, b.holds) && slices.Equal(a.acks, b.acks)
+		a.suspend == b.suspend && a.observe == b.observe && a.skipUsed == b.skipUsed && slices.Equal(a.holds, b.holds) && slices.Equal(a.acks, b.acks)
 }
 
 // beat looks at the inventory every interval until ctx ends, whatever the checks do meanwhile: the claim of another Ichor

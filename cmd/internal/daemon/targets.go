@@ -9,6 +9,7 @@ import (
 	"ichor.maesh.dev/ichor/apply/plan"
 	"ichor.maesh.dev/ichor/schemas/fleet"
 	"ichor.maesh.dev/ichor/schemas/state"
+	"ichor.maesh.dev/ichor/schemas/v1alpha1"
 )
 
 // targets says, for each cluster of the head or of the inventory, what it is to be brought to. Git alone is looked at
@@ -42,7 +43,8 @@ func targets(ctx context.Context, c *commits, head *checked, inv *state.Inventor
 		}
 		out[name] = t
 	}
-	return out, nil
+	// A commit that could not be read because Ichor stops makes no cluster one that is gone.
+	return out, ctx.Err()
 }
 
 // one finds the commit that is in force for a cluster: the head where its part passed, else the last one that did.
@@ -60,6 +62,10 @@ func one(ctx context.Context, c *commits, head *checked, name string, known *sta
 	if last := lastGood(ctx, c, name, known, head.commit); last != nil {
 		t := targetOf(last, last.detail.Head.Cluster(name), head.commit, true,
 			fmt.Sprintf("%s; commit %s stays in force", note, short(last.commit)))
+		if present {
+			s := cluster.Manifest.Spec.Defaulted()
+			t.suspend, t.observe = s.Suspend, s.Rollout.Mode == v1alpha1.ModeObserve
+		}
 		if gone {
 			t.holds = append(t.holds, plan.Hold{
 				Reason:  state.ReasonNotSupported,
@@ -77,8 +83,24 @@ func one(ctx context.Context, c *commits, head *checked, name string, known *sta
 func targetOf(r *checked, cluster *fleet.Cluster, head string, passed bool, note string) *target {
 	return &target{
 		commit: r.commit, cluster: cluster, fleet: r.detail.Head, passed: passed, digests: r.detail.Digests[cluster.Name],
-		head: head, headNote: note,
+		head: head, headNote: note, skipUsed: skipUsed(r, cluster),
 	}
+}
+
+// skipUsed tells whether a commit has the annotation that skips the Kubernetes gates from its parent (SPEC section 3: for
+// that commit only).
+func skipUsed(r *checked, cluster *fleet.Cluster) bool {
+	if r.detail.Base == nil || cluster.Manifest == nil {
+		return false
+	}
+	was := r.detail.Base.Cluster(cluster.Name)
+	if was == nil || was.Manifest == nil {
+		return false
+	}
+	reason := func(c *fleet.Cluster) string {
+		return c.Manifest.Metadata.Annotations[v1alpha1.AnnotationSkipKubernetesGates]
+	}
+	return reason(was) != "" && reason(was) == reason(cluster)
 }
 
 // lastGood is the newest commit that was applied to the cluster, checked again; nil where there is none or it can't be

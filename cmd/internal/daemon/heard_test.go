@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"ichor.maesh.dev/ichor/render/bundle"
+	"ichor.maesh.dev/ichor/schemas/state"
+)
+
+// TestAFailedHeadIsHeardWhereItStopsIchor: the last good commit stays in force, but a head that suspends the cluster, or
+// takes the right to write away, is heard whatever else is wrong with it.
+func TestAFailedHeadIsHeardWhereItStopsIchor(t *testing.T) {
+	h := newHistory()
+	c := newCommits(h)
+	one := h.commit("one", "", tree("cp1"))
+	for _, tc := range []struct {
+		spec             string
+		suspend, observe bool
+	}{
+		{"spec:\n  suspend: true", true, false},
+		{"spec:\n  rollout: {mode: observe}", false, true},
+		{"spec:\n  suspend: false", false, false},
+	} {
+		bad := h.commit(tc.spec, one, broken(edit(tree("cp1"), "cluster.yaml", "spec:", tc.spec)))
+		got := targetsAt(t, c, bad, inventory(one, "cp1"))["prod"]
+		if got.commit != one || got.suspend != tc.suspend || got.observe != tc.observe {
+			t.Fatalf("%s: %+v", tc.spec, got)
+		}
+		d := desired(prepare(t.Context(), got, bundle.Keys{}), &state.ClusterInventory{}, func(string) map[string]string { return nil }, false, time.Now())
+		if d.Suspend != tc.suspend || d.Observe != tc.observe {
+			t.Errorf("%s: suspend %t, observe %t", tc.spec, d.Suspend, d.Observe)
+		}
+	}
+}
+
+// TestSkippingTheKubernetesGatesIsForOneCommit: an annotation that stays in the manifest excuses nothing later.
+func TestSkippingTheKubernetesGatesIsForOneCommit(t *testing.T) {
+	h := newHistory()
+	c := newCommits(h)
+	skip := func(reason string) string {
+		return "annotations: {ichor.maesh.dev/skip-kubernetes-gates: " + reason + "}"
+	}
+	plain := tree("cp1")
+	with := edit(plain, "cluster.yaml", "annotations: {}", skip("all API servers are down"))
+	anew := edit(plain, "cluster.yaml", "annotations: {}", skip("they are down again"))
+	one := h.commit("one", "", plain)
+	two := h.commit("two", one, with)
+	three := h.commit("three", two, with)
+	four := h.commit("four", three, anew)
+	for commit, want := range map[string]string{one: "", two: "all API servers are down", three: "", four: "they are down again"} {
+		tg := targetsAt(t, c, commit, nil)["prod"]
+		d := desired(prepare(t.Context(), tg, bundle.Keys{}), nil, func(string) map[string]string { return nil }, false, time.Now())
+		if d.SkipKubernetesGates != want {
+			t.Errorf("%s skips for %q, want %q", short(commit), d.SkipKubernetesGates, want)
+		}
+	}
+}
+
+// TestAStopMakesNoClusterOneThatIsGone: what can't be read because Ichor stops is not missing.
+func TestAStopMakesNoClusterOneThatIsGone(t *testing.T) {
+	h := newHistory()
+	c := newCommits(h)
+	one := h.commit("one", "", tree("cp1"))
+	bad := h.commit("bad", one, edit(tree("cp1"), "cluster.yaml", "spec:", "spec: ["))
+	res, err := c.head(t.Context(), bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if out, err := targets(ctx, c, res, inventory(one, "cp1"), nil); err == nil {
+		t.Errorf("targets %v of a look that was broken off", out)
+	}
+}
