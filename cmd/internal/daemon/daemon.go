@@ -65,12 +65,13 @@ func (d *daemon) run(ctx context.Context) error {
 			}
 		})
 	}
-	d.goRun(func() { r.beat(background, d.p.Config.Interval) })
+	stopBeat := d.beat(background, r)
 	d.lookUntil(ctx, r, listeners.nudges)
 
 	d.p.Log.Info("stopping: what is under way is finished")
 	stopClusters()
 	d.waitClusters()
+	stopBeat()
 	d.settle(context.WithoutCancel(ctx))
 	stopBackground()
 	d.wg.Wait()
@@ -174,6 +175,21 @@ func (d *daemon) background(ctx context.Context, ls listeners) {
 	})
 }
 
+// beat keeps the inventory ours until the function that it gives is called, which waits for its end: one that goes on
+// would take back what is handed back.
+func (d *daemon) beat(ctx context.Context, r *repositoryLoop) func() {
+	limited, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.beat(limited, d.p.Config.Interval)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
 func (d *daemon) goRun(f func()) { d.wg.Go(f) }
 
 // readiness says whether the repository and the inventory were read.
@@ -236,6 +252,7 @@ func (d *daemon) once(ctx context.Context) error {
 	d.background(background, listeners{})
 	var next map[string]*target
 	r := d.p.repository(func(t map[string]*target) { next = t })
+	stopBeat := d.beat(background, r) // a long check must not cost the right to act
 	err := r.look(ctx)
 	var wg sync.WaitGroup
 	for _, name := range slices.Sorted(maps.Keys(next)) {
@@ -255,6 +272,7 @@ func (d *daemon) once(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	stopBeat()
 	d.settle(context.WithoutCancel(ctx))
 	stop()
 	d.wg.Wait()

@@ -7,6 +7,9 @@ import (
 
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/state"
+	"ichor.maesh.dev/ichor/status/fold"
+	"ichor.maesh.dev/ichor/status/metrics"
+	"ichor.maesh.dev/ichor/status/outbox"
 )
 
 // TestAFailedHeadIsHeardWhereItStopsIchor: the last good commit stays in force, but a head that suspends the cluster, or
@@ -72,5 +75,43 @@ func TestAStopMakesNoClusterOneThatIsGone(t *testing.T) {
 	stop()
 	if out, err := targets(ctx, c, res, inventory(one, "cp1"), nil); err == nil {
 		t.Errorf("targets %v of a look that was broken off", out)
+	}
+}
+
+// TestAStandbySaysWhatTheHolderCouldNot: while another Ichor holds the inventory this one writes no page and posts
+// nothing; a verdict that it found then goes out when it takes over, for the holder may have died before it posted it.
+func TestAStandbySaysWhatTheHolderCouldNot(t *testing.T) {
+	pages, statuses := newPages(), &fakeStatuses{}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	p := newPublisher(quiet(), func() time.Time { return now }, pages, statuses, metrics.New("test"))
+	holds := false
+	p.mayPost = func() bool { return holds }
+	verdict := func(sha string) {
+		p.post(sha, state.CommitStatus{Context: "ichor/check", State: state.StateSuccess}, outbox.High)
+	}
+	verdict("old")
+	now = now.Add(unsaidStays + time.Second)
+	verdict("new")
+	p.post("busy", state.CommitStatus{Context: "ichor/check", State: state.StatePending}, outbox.High)
+	p.post("new", state.CommitStatus{Context: "ichor/apply/prod", State: state.StateFailure}, outbox.High)
+	p.cluster(&target{head: "new"}, now, fold.Cluster{Name: "prod"}, nil)
+	p.setHead(fold.Head{Commit: "new"})
+	if len(statuses.list) != 0 || len(pages.puts) != 0 {
+		t.Fatalf("a standby posted %v and wrote %v", statuses.list, pages.puts)
+	}
+	holds = true
+	p.cluster(&target{head: "new"}, now, fold.Cluster{Name: "prod"}, nil)
+	p.setHead(fold.Head{Commit: "new"})
+	p.setHead(fold.Head{Commit: "new"})
+	if got := statuses.of("new", "ichor/check"); len(got) != 1 || got[0] != state.StateSuccess {
+		t.Errorf("the verdict found before the takeover: %v", got)
+	}
+	for _, sha := range []string{"old", "busy"} {
+		if got := statuses.of(sha, "ichor/check"); len(got) != 0 {
+			t.Errorf("%s: %v", sha, got)
+		}
+	}
+	if pages.count("clusters/prod/README.md") != 1 || pages.count("README.md") == 0 {
+		t.Errorf("pages after the takeover: %v", pages.puts)
 	}
 }

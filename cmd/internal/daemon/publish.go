@@ -55,7 +55,24 @@ type publisher struct {
 	posted  map[string]state.CommitStatus
 	// ended are older heads: nothing about them becomes pending again.
 	ended map[string]bool
+	// unsaid are verdicts that this instance found while another one spoke, the oldest first.
+	unsaid []unsaid
 }
+
+// unsaid is a verdict that another instance was to post.
+type unsaid struct {
+	sha    string
+	status state.CommitStatus
+	prio   outbox.Priority
+	at     time.Time
+}
+
+// An unsaid verdict is kept for longer than a takeover takes: the holder may have gone before it posted it, and nobody
+// checks that commit again.
+const (
+	unsaidStays = 15 * time.Minute
+	maxUnsaid   = 1000
+)
 
 // pageState remembers what a cluster's page was written for.
 type pageState struct {
@@ -78,7 +95,11 @@ func newPublisher(log *slog.Logger, now func() time.Time, pages Pages, statuses 
 
 // post queues a status; the same one again is nothing. It goes out after the pages put so far (Before).
 func (p *publisher) post(sha string, s state.CommitStatus, prio outbox.Priority) {
-	if s.Context == "" || sha == "" || !p.mayPost() {
+	if s.Context == "" || sha == "" {
+		return
+	}
+	if !p.mayPost() {
+		p.keepUnsaid(sha, s, prio)
 		return
 	}
 	key := sha + " " + s.Context
@@ -98,6 +119,36 @@ func (p *publisher) post(sha string, s state.CommitStatus, prio outbox.Priority)
 		clear(p.posted) // only a cache: the outbox drops what it posted last
 	}
 	p.posted[key] = s
+}
+
+// keepUnsaid remembers a verdict for the case that the holder is gone. What is said of clusters is found anew in each
+// pass, so it is not kept.
+func (p *publisher) keepUnsaid(sha string, s state.CommitStatus, prio outbox.Priority) {
+	if s.Context != fold.Context(p.instance, "check") || s.State == state.StatePending {
+		return
+	}
+	now := p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unsaid = slices.DeleteFunc(p.unsaid, func(u unsaid) bool { return u.sha == sha || now.Sub(u.at) > unsaidStays })
+	p.unsaid = append(p.unsaid, unsaid{sha, s, prio, now})
+	p.unsaid = p.unsaid[max(0, len(p.unsaid)-maxUnsaid):]
+}
+
+// catchUp posts what was found while another instance spoke, once this one does.
+func (p *publisher) catchUp() {
+	if !p.mayPost() {
+		return
+	}
+	p.mu.Lock()
+	list := p.unsaid
+	p.unsaid = nil
+	p.mu.Unlock()
+	for _, u := range list {
+		if p.now().Sub(u.at) <= unsaidStays {
+			p.post(u.sha, u.status, u.prio)
+		}
+	}
 }
 
 // patience is how long a status waits for a status branch that can't be pushed to; then it goes out without its report:
@@ -142,7 +193,8 @@ func (p *publisher) cluster(t *target, now time.Time, c fold.Cluster, facts map[
 	p.clusters[c.Name] = c
 	key := pageKey(c)
 	old, ok := p.written[c.Name]
-	write := !ok || old.key != key || now.Sub(old.at) >= quietPage
+	// Two that write the same pages would overwrite each other's without end: the one that speaks writes them.
+	write := p.mayPost() && (!ok || old.key != key || now.Sub(old.at) >= quietPage)
 	if write {
 		p.written[c.Name] = pageState{key, now}
 	}
@@ -201,9 +253,13 @@ func (p *publisher) setHead(h fold.Head) {
 	if changed {
 		p.putFleet()
 	}
+	p.catchUp()
 }
 
 func (p *publisher) putFleet() {
+	if !p.mayPost() {
+		return
+	}
 	p.mu.Lock()
 	var list []fold.Cluster
 	for _, c := range p.clusters {
@@ -221,7 +277,9 @@ func (p *publisher) forget(cluster string) {
 	delete(p.clusters, cluster)
 	delete(p.written, cluster)
 	p.mu.Unlock()
-	p.pages.Remove("clusters/" + cluster)
+	if p.mayPost() {
+		p.pages.Remove("clusters/" + cluster)
+	}
 	p.metrics.ForgetCluster(cluster)
 	p.putFleet()
 }
