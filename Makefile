@@ -65,5 +65,5 @@ race: ## Race tests of the packages where goroutines meet
 	go test -race -timeout 30m $$(hack/race-packages.sh)
 
 verify: deps lint generate clean-tree race ## What CI runs after the tests: format, lint, generated files, race, fuzz, simulation
-	$(MAKE) fuzz FUZZTIME=10s
-	$(MAKE) sim SEEDS=300
+	$(MAKE) fuzz FUZZTIME=5s
+	$(MAKE) sim SEEDS=200
