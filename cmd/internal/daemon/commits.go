@@ -48,7 +48,13 @@ type commits struct {
 	order   []string
 	// digests of machines at commits that are only needed as baselines, by commit and cluster.
 	baselines map[string]map[string]string
+	// rendering lets one baseline be rendered at a time: each takes a whole fleet into memory, and at the start every
+	// cluster asks for its own.
+	rendering sync.Mutex
 }
+
+// rememberBaselines bounds how many clusters' digests stay in memory; there must be room for one of each cluster.
+const rememberBaselines = 1024
 
 // rememberChecks bounds how many results stay in memory: each holds a whole fleet.
 const rememberChecks = 8
@@ -122,23 +128,46 @@ func (c *commits) baseline(ctx context.Context, commit, cluster string) map[stri
 		return nil
 	}
 	key := commit + "/" + cluster
-	c.mu.Lock()
-	if d, ok := c.baselines[key]; ok {
-		c.mu.Unlock()
+	if d, ok := c.knownBaseline(key, commit, cluster); ok {
 		return d
 	}
-	c.mu.Unlock()
+	c.rendering.Lock()
+	defer c.rendering.Unlock()
+	if d, ok := c.knownBaseline(key, commit, cluster); ok {
+		return d
+	}
 	d := c.render(ctx, commit, cluster)
 	if d == nil && ctx.Err() != nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.baselines == nil || len(c.baselines) > 64 {
+	if c.baselines == nil {
 		c.baselines = map[string]map[string]string{}
+	}
+	for old := range c.baselines {
+		if len(c.baselines) < rememberBaselines {
+			break
+		}
+		delete(c.baselines, old)
 	}
 	c.baselines[key] = d
 	return d
+}
+
+// knownBaseline is one that was rendered before, or that a check of the commit which passed has found.
+func (c *commits) knownBaseline(key, commit, cluster string) (map[string]string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d, ok := c.baselines[key]; ok {
+		return d, true
+	}
+	for _, r := range c.results {
+		if r.commit == commit && r.report.Verdict == check.Passed && r.detail.Digests[cluster] != nil {
+			return r.detail.Digests[cluster], true
+		}
+	}
+	return nil, false
 }
 
 func (c *commits) render(ctx context.Context, commit, cluster string) map[string]string {

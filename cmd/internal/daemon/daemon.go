@@ -41,6 +41,8 @@ type runningLoop struct {
 	*clusterLoop
 	cancel context.CancelFunc
 	done   chan struct{}
+	// ending: it was told to end, and may be in the middle of a call still.
+	ending bool
 }
 
 // run starts everything and waits for the end.
@@ -202,17 +204,37 @@ func (d *daemon) readiness(r *repositoryLoop) func() error {
 	}
 }
 
+// endWait is how long the repository's loop waits for the end of a cluster's: a call to a slow node may take much longer,
+// and then the next look sees to it. A cluster never has two loops.
+const endWait = time.Second
+
+// over waits for the end of a loop, up to d, and tells whether it came.
+func (l *runningLoop) over(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-l.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
 // assign gives each cluster's loop its target; loops of clusters that are gone end.
 func (d *daemon) assign(next map[string]*target) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name, l := range d.loops {
-		if next[name] == nil {
+		if next[name] == nil && !l.ending {
+			l.ending = true
 			l.cancel()
-			<-l.done
+		}
+		if l.ending && l.over(endWait) {
 			delete(d.loops, name)
-			d.p.Say.forget(name)
-			d.p.forget(name)
+			if next[name] == nil {
+				d.p.Say.forget(name)
+				d.p.forget(name)
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(next)) {
@@ -228,7 +250,7 @@ func (d *daemon) assign(next map[string]*target) {
 			}()
 			continue
 		}
-		if l.current() != next[name] {
+		if !l.ending && l.current() != next[name] {
 			l.set(next[name])
 		}
 	}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ichor.maesh.dev/ichor/render/bundle"
@@ -114,4 +115,32 @@ func TestAStandbySaysWhatTheHolderCouldNot(t *testing.T) {
 	if pages.count("clusters/prod/README.md") != 1 || pages.count("README.md") == 0 {
 		t.Errorf("pages after the takeover: %v", pages.puts)
 	}
+}
+
+// TestALoopThatIsSlowToEndKeepsNobodyWaiting: a cluster that is gone may be in the middle of a call to a slow node. The
+// repository's loop goes on, and the cluster never gets a second loop beside the first.
+func TestALoopThatIsSlowToEndKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := &fakeNodes{}
+		say := newPublisher(quiet(), time.Now, newPages(), &fakeStatuses{}, metrics.New("test"))
+		told := 0
+		slow := &runningLoop{
+			clusterLoop: &clusterLoop{name: "prod", nudge: make(chan struct{}, 1)}, cancel: func() { told++ }, done: make(chan struct{}),
+		}
+		d := &daemon{p: &Parts{Say: say, Nodes: nodes}, loops: map[string]*runningLoop{"prod": slow}}
+		began := time.Now()
+		d.assign(nil)
+		if took := time.Since(began); took > endWait || told != 1 || len(nodes.forgot) != 0 {
+			t.Errorf("waited %s, told it %d times, forgot %v", took, told, nodes.forgot)
+		}
+		d.assign(map[string]*target{"prod": {head: "back"}})
+		if d.loops["prod"] != slow || slow.current() != nil {
+			t.Error("a cluster that came back got a loop beside the one that ends")
+		}
+		close(slow.done)
+		d.assign(nil)
+		if told != 1 || len(d.loops) != 0 || len(nodes.forgot) != 1 {
+			t.Errorf("told it %d times, %d loops are left, forgot %v", told, len(d.loops), nodes.forgot)
+		}
+	})
 }

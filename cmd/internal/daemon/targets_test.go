@@ -85,6 +85,10 @@ func TestBaselineIsWhatThisBuildRenders(t *testing.T) {
 		t.Fatal(err)
 	}
 	reads := h.reads[one]
+	if got := c.baseline(t.Context(), one, "prod"); !maps.Equal(got, res.detail.Digests["prod"]) || h.reads[one] != reads {
+		t.Errorf("what the check found is not taken: %v after %d reads", got, h.reads[one]-reads)
+	}
+	c = newCommits(h)
 	for range 2 {
 		got := c.baseline(t.Context(), one, "prod")
 		if len(got) != 2 || !maps.Equal(got, res.detail.Digests["prod"]) {
@@ -93,6 +97,14 @@ func TestBaselineIsWhatThisBuildRenders(t *testing.T) {
 	}
 	if h.reads[one] != reads+1 {
 		t.Errorf("the baseline was rendered %d times", h.reads[one]-reads)
+	}
+	// There is room for one of each cluster of a large fleet.
+	for i := range 200 {
+		c.baseline(t.Context(), one, "other"+string(rune('a'+i)))
+	}
+	reads = h.reads[one]
+	if got := c.baseline(t.Context(), one, "prod"); len(got) != 2 || h.reads[one] != reads {
+		t.Errorf("the baseline was forgotten: %v", got)
 	}
 	if got := c.baseline(t.Context(), one, "other"); got != nil {
 		t.Errorf("a cluster that is not there has a baseline: %v", got)
