@@ -3,6 +3,7 @@ package act
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,7 +12,7 @@ import (
 	"time"
 )
 
-// maxAudit is the size at which the file is put aside; one that was put aside before is kept beside it.
+// maxAudit is the size in bytes at which the file is put aside; one that was put aside before is kept beside it.
 const maxAudit = 64 << 20
 
 // AuditFile is the name of the audit log in the state folder: JSON lines, appended and synced.
@@ -108,12 +109,15 @@ func (a *Audit) write(e entry) error {
 	return a.file.Sync()
 }
 
+// rotate leaves the file open where it fails, so that the next line tries again.
 func (a *Audit) rotate() error {
-	if err := a.file.Close(); err != nil {
+	if err := os.Rename(a.path, a.path+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := os.Rename(a.path, a.path+".1"); err != nil {
+	old := a.file
+	if err := a.open(); err != nil {
+		a.file = old
 		return err
 	}
-	return a.open()
+	return old.Close()
 }

@@ -3,6 +3,9 @@ package act
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -70,5 +73,37 @@ func TestAPendingRebootIsPushedOrNotKept(t *testing.T) {
 	ready := plan.Action{Kind: plan.RecordNodeReady, Machine: "cp1"}
 	if err := a.record(t.Context(), c, []plan.Action{ready}); err != nil || !j.Cluster("prod").Machines["cp1"].NodeReadySeen {
 		t.Errorf("what may be lost was not noted: %v", err)
+	}
+}
+
+// TestTheAuditLogComesBackAfterItCouldNotBePutAside: no act without its line, and acts again when there is one.
+func TestTheAuditLogComesBackAfterItCouldNotBePutAside(t *testing.T) {
+	dir := t.TempDir()
+	a, err := OpenAudit(dir, slog.New(slog.DiscardHandler), func() time.Time { return t0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.Close() }()
+	path := filepath.Join(dir, AuditFile)
+	if err := os.Truncate(path, maxAudit+1); err != nil { // sparse
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path+".1", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.begin(entry{Machine: "cp1"}); err == nil {
+		t.Fatal("an act is announced though the log could not be put aside")
+	}
+	if err := os.RemoveAll(path + ".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.begin(entry{Machine: "cp1"}); err != nil {
+		t.Fatalf("the log stays closed: %v", err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Size() == 0 || st.Size() > maxAudit {
+		t.Errorf("%v, %v", st, err)
+	}
+	if _, err := os.Stat(path + ".1"); err != nil {
+		t.Error(err)
 	}
 }
