@@ -162,7 +162,9 @@ func keepsQuorum(w *world, a wish) *refusal {
 	sum := quorum.Keeps(quorum.Touch{
 		Approved: len(w.cps), Listed: v.listed, Healthy: v.healthy, TargetHealthy: a.m.healthyMember().Is == Yes,
 	})
-	if !sum.Keeps {
+	// One that is not healthy may still vote. Where all others are looked at (othersHealthy) they keep quorum without its
+	// vote; voters that the head does not have are not looked at.
+	if !sum.Keeps || v.listed > len(w.cps) && sum.After < sum.Need {
 		return refuse(state.ReasonWaiting, "etcd would lose quorum without it: %s", sum)
 	}
 	return nil
