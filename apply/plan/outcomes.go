@@ -37,8 +37,12 @@ func (w *world) patience(it *state.Intent) time.Duration {
 	if it.Sent {
 		return sentPatience * w.in.Policy.RetryInterval
 	}
-	return w.in.Policy.RetryInterval
+	return max(w.in.Policy.RetryInterval, callDeadline)
 }
+
+// callDeadline is longer than any call that act makes (10 s): an act that was not answered can't take effect any more
+// after it, however short the retry interval is set. A bootstrap that came late would split the cluster.
+const callDeadline = 12 * time.Second
 
 func (w *world) closeIntent(m *machine, it *state.Intent, outcome, message string) {
 	w.record(m, Action{
