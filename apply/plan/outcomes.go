@@ -124,7 +124,7 @@ func (w *world) settleReboot(m *machine, it *state.Intent) {
 	switch {
 	case back && m.facts.BootID != it.BootID && m.ident.proved():
 		w.closeIntent(m, it, OutcomeDone, "it rebooted and is back")
-	case back && m.facts.BootID == it.BootID && !it.Sent && age >= w.in.Policy.RetryInterval && m.facts.Stage == "running":
+	case back && m.facts.BootID == it.BootID && !it.Sent && age >= w.patience(it) && m.facts.Stage == "running":
 		w.closeIntent(m, it, OutcomeNotDone, "it did not reboot")
 	case age >= w.in.Policy.RebootTimeout && back:
 		w.closeIntent(m, it, OutcomeFailed, "it was told to reboot and did not")

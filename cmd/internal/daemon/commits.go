@@ -136,9 +136,9 @@ func (c *commits) baseline(ctx context.Context, commit, cluster string) map[stri
 	if d, ok := c.knownBaseline(key, commit, cluster); ok {
 		return d
 	}
-	d := c.render(ctx, commit, cluster)
-	if d == nil && ctx.Err() != nil {
-		return nil
+	d, known := c.render(ctx, commit, cluster)
+	if !known {
+		return nil // asked again at the next pass
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,18 +170,20 @@ func (c *commits) knownBaseline(key, commit, cluster string) (map[string]string,
 	return nil, false
 }
 
-func (c *commits) render(ctx context.Context, commit, cluster string) map[string]string {
+// render gives the digests of a cluster at a commit (nil where it has none); false where that can't be known now: the
+// files can't be read, or ctx is done.
+func (c *commits) render(ctx context.Context, commit, cluster string) (map[string]string, bool) {
 	files, err := c.history.FS(commit)
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	f, _, err := fleet.Load(ctx, files, c.load)
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	cl := f.Cluster(cluster)
 	if cl == nil || cl.Manifest == nil {
-		return nil
+		return nil, true
 	}
 	var ciphertext []byte
 	if cl.Secrets != nil {
@@ -189,11 +191,11 @@ func (c *commits) render(ctx context.Context, commit, cluster string) map[string
 	}
 	b, err := bundle.StandIn(cluster, ciphertext)
 	if err != nil {
-		return nil
+		return nil, true
 	}
 	results, err := render.Cluster(ctx, render.Input{Cluster: cl, Bundle: b, WithoutConfig: true})
 	if err != nil {
-		return nil
+		return nil, ctx.Err() == nil
 	}
 	digests := map[string]string{}
 	for _, r := range results {
@@ -201,5 +203,5 @@ func (c *commits) render(ctx context.Context, commit, cluster string) map[string
 			digests[r.Machine.Name] = r.Digest
 		}
 	}
-	return digests
+	return digests, true
 }
