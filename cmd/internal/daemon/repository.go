@@ -78,6 +78,8 @@ type repositoryLoop struct {
 	invMu            sync.Mutex
 	invAt            time.Time
 	lostAt, invError string
+	// usedAck was taken once: it does not excuse a second loss.
+	usedAck string
 }
 
 // look is one pass over the repository. Its error is for the back-off.
@@ -316,7 +318,7 @@ func (r *repositoryLoop) inventory(ctx context.Context, head string) {
 				return
 			}
 			r.log.Warn("a person acknowledged that the inventory is lost; a new one was begun", "commit", short(head), "ack", a)
-			r.lostAt = ""
+			r.lostAt, r.usedAck = "", a
 			st = r.journal.Status()
 		}
 	}
@@ -358,7 +360,7 @@ func (r *repositoryLoop) lostAck(ctx context.Context, head string) string {
 	}
 	acks := allAcks(res.detail.Head)
 	for _, commit := range []string{head, parent, r.lostAt} {
-		if commit != "" && slices.Contains(acks, ackInventory+commit) {
+		if commit != "" && ackInventory+commit != r.usedAck && slices.Contains(acks, ackInventory+commit) {
 			return ackInventory + commit
 		}
 	}
