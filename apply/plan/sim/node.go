@@ -61,6 +61,8 @@ type node struct {
 
 	// badAsMember: its configuration came while it was a member (before, a bad one can't be told from waiting).
 	badAsMember bool
+	// storedAsMember is the same of the stored one, which comes into force with a boot.
+	storedAsMember bool
 	// sent counts the configurations that reached it.
 	sent int
 }
@@ -85,6 +87,9 @@ func (n *node) goDown(now time.Time, d time.Duration, kind string) {
 	n.bootID++
 	if n.configured {
 		// a boot takes what is stored, and ends a try
+		if n.stored != n.running {
+			n.badAsMember = n.storedAsMember
+		}
 		n.running, n.booted, n.storedShown, n.tryEnds = n.stored, n.stored, false, time.Time{}
 		if n.running.Bad == "cut" && n.badAsMember && n.mended != n.running {
 			n.mended = n.running
@@ -130,13 +135,18 @@ func (n *node) dryRun(c config, mode string) answer {
 // apply a configuration that passed the dry-run.
 func (n *node) apply(now time.Time, c config, mode string, timeout time.Duration) {
 	n.sent++
-	n.badAsMember = n.member != 0 || n.role == "worker"
+	asMember := n.member != 0 || n.role == "worker"
 	if mode == "staged" {
+		n.storedAsMember = asMember // what runs stays what it was
 		n.stored, n.storedShown = c, true
 		n.tryEnds = time.Time{}
 		return
 	}
-	if c.Bad == "cut" && mode != "staged" {
+	n.badAsMember = asMember
+	if mode != "try" {
+		n.storedAsMember = asMember
+	}
+	if c.Bad == "cut" {
 		n.badUntil, n.mended = now.Add(15*time.Minute), c // then someone helps at the console
 	}
 	if c.Restart != n.running.Restart {
