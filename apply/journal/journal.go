@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ichor.maesh.dev/ichor/schemas/state"
@@ -87,12 +88,23 @@ type Status struct {
 	CopyError error
 }
 
+// snapshot is what readers see: as of the last load or write that ended, or that found out who the holder is.
+type snapshot struct {
+	// inv is never changed once it is here: a write replaces it.
+	inv    *state.Inventory
+	status Status
+	proved time.Time
+}
+
 // Journal is the inventory with the right to write it. It is safe for concurrent use; writes go one after another.
+// Readers never wait for them: a Git server that is silent must not stop the loops that watch nodes.
 type Journal struct {
 	opt Options
 	dir *dir
 	id  string
+	now atomic.Pointer[snapshot]
 
+	// mu is held through whole loads and writes, network calls included. The fields below are its.
 	mu     sync.Mutex
 	inv    *state.Inventory
 	rev    string
@@ -131,7 +143,21 @@ func Open(opt Options) (*Journal, error) {
 		d.close()
 		return nil, fmt.Errorf("make a holder ID: %w", err)
 	}
-	return &Journal{opt: opt, dir: d, id: hex.EncodeToString(id[:]), status: Status{State: NotLoaded}}, nil
+	j := &Journal{opt: opt, dir: d, id: hex.EncodeToString(id[:]), status: Status{State: NotLoaded}}
+	j.show()
+	return j, nil
+}
+
+// show gives readers what the fields hold.
+func (j *Journal) show() { j.now.Store(&snapshot{inv: j.inv, status: j.status, proved: j.proved}) }
+
+// lock is for loads and writes; the function that it gives ends them.
+func (j *Journal) lock() (unlock func()) {
+	j.mu.Lock()
+	return func() {
+		j.show()
+		j.mu.Unlock()
+	}
 }
 
 // Close frees the state folder. It pushes nothing: see Release.
@@ -141,29 +167,20 @@ func (j *Journal) Close() { j.dir.close() }
 func (j *Journal) ID() string { return j.id }
 
 // Status as of the last Load or write.
-func (j *Journal) Status() Status {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.status
-}
+func (j *Journal) Status() Status { return j.now.Load().status }
 
 // Inventory gives a copy, nil where it is not known.
-func (j *Journal) Inventory() *state.Inventory {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return clone(j.inv)
-}
+func (j *Journal) Inventory() *state.Inventory { return clone(j.now.Load().inv) }
 
 // Cluster gives a copy of one cluster's part; nil where the inventory is not known, empty where it knows nothing of
 // the cluster.
 func (j *Journal) Cluster(name string) *state.ClusterInventory {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.inv == nil {
+	inv := j.now.Load().inv
+	if inv == nil {
 		return nil
 	}
 	// A copy of this part alone: every pass of every cluster asks for it.
-	if c := j.inv.Clusters[name]; c != nil {
+	if c := inv.Clusters[name]; c != nil {
 		return clone(&state.Inventory{Clusters: map[string]*state.ClusterInventory{name: c}}).Clusters[name]
 	}
 	return &state.ClusterInventory{}
@@ -172,8 +189,7 @@ func (j *Journal) Cluster(name string) *state.ClusterInventory {
 // Load reads branch and copy and judges them. A holder that finds the branch damaged writes it again at once. An error
 // means that the branch could not be read; the status stays what it was.
 func (j *Journal) Load(ctx context.Context, now time.Time) (Status, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	defer j.lock()()
 	if err := j.load(ctx, now); err != nil {
 		return j.status, err
 	}
@@ -225,6 +241,7 @@ func (j *Journal) load(ctx context.Context, now time.Time) error {
 func (j *Journal) fenced(by state.Holder) {
 	j.status.Mine, j.status.Fenced, j.status.Holder = false, true, by
 	j.status.Message = "another Ichor took over: " + describe(by)
+	j.show() // at once: what still goes on under the lock may take its time
 }
 
 func describe(h state.Holder) string {
@@ -326,8 +343,7 @@ func (j *Journal) keep(next *state.Inventory) error {
 // ErrUnsettled, what edit returns, what the Store returns; in all cases the inventory in memory is what was pushed
 // last.
 func (j *Journal) Update(ctx context.Context, now time.Time, edit func(*state.Inventory) error) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	defer j.lock()()
 	return j.update(ctx, now, edit)
 }
 
@@ -349,15 +365,14 @@ func (j *Journal) update(ctx context.Context, now time.Time, edit func(*state.In
 // with the next push. It is no fence: what is destructive takes Intend or Update.
 func (j *Journal) Note(ctx context.Context, now time.Time, edit func(*state.Inventory) error) error {
 	began := time.Now()
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	defer j.lock()()
 	err := j.update(ctx, now, edit)
 	switch {
 	case err == nil, errors.Is(err, ErrNotHolder), errors.Is(err, ErrFenced), errors.Is(err, ErrUnsettled), errors.Is(err, ErrForeign):
 		return err
 	}
 	// The wait for the lock and the push that failed may have taken as long as a takeover.
-	if herr := j.holding(now.Add(time.Since(began))); herr != nil {
+	if herr := j.holding(&snapshot{status: j.status, proved: j.proved}, now.Add(time.Since(began))); herr != nil {
 		return errors.Join(err, herr)
 	}
 	next := clone(j.inv)
@@ -447,17 +462,14 @@ func (j *Journal) settle(ctx context.Context, now time.Time, next *state.Invento
 // Holding tells whether this process may write to nodes what is not destructive: it holds the inventory, and the branch
 // showed so recently enough that nobody can have taken over since.
 func (j *Journal) Holding(now time.Time) error {
-	began := time.Now()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.holding(now.Add(time.Since(began)))
+	return j.holding(j.now.Load(), now)
 }
 
-func (j *Journal) holding(now time.Time) error {
-	if !j.status.Mine {
+func (j *Journal) holding(s *snapshot, now time.Time) error {
+	if !s.status.Mine {
 		return ErrNotHolder
 	}
-	if now.Sub(j.proved) >= patience(j.opt.Takeover, j.opt.Every)/2 {
+	if now.Sub(s.proved) >= patience(j.opt.Takeover, j.opt.Every)/2 {
 		// Without a duration: the text goes into commit statuses, which are posted anew where it changes.
 		return fmt.Errorf("%w: the status branch was not seen lately", ErrNotHolder)
 	}
@@ -467,8 +479,7 @@ func (j *Journal) holding(now time.Time) error {
 // Answer takes another's claim off the branch, which says that this holder lives. The caller loads and answers every
 // Options.Every.
 func (j *Journal) Answer(ctx context.Context, now time.Time) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	defer j.lock()()
 	if !j.status.Mine || j.inv == nil || j.inv.Claim == nil {
 		return nil
 	}

@@ -55,3 +55,47 @@ func TestTheWaitForASilentServerCounts(t *testing.T) {
 		}
 	})
 }
+
+// TestReadersDontWaitForASilentServer: every cluster's loop asks the journal in each pass; none may stand still because
+// the Git server does.
+func TestReadersDontWaitForASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &silent{branch: &branch{}}
+		j := newJournal(t, b, t.TempDir(), func(o *Options) { o.Every = 10 * time.Second })
+		take(t, j, time.Now())
+		if err := j.Update(t.Context(), time.Now(), func(inv *state.Inventory) error {
+			Of(inv, "prod").AttemptedCommit = "c"
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		b.on = true
+		done := make(chan error)
+		go func() {
+			_, err := j.Load(t.Context(), time.Now())
+			done <- err
+		}()
+		synctest.Wait() // Load is in its call
+		start := time.Now()
+		if got := j.Cluster("prod").AttemptedCommit; got != "c" {
+			t.Errorf("the cluster's part: %q", got)
+		}
+		if err := j.Holding(time.Now()); err != nil {
+			t.Errorf("the right to write: %v", err)
+		}
+		if !j.Status().Mine || j.Inventory() == nil {
+			t.Errorf("the status: %+v", j.Status())
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("readers waited %s", waited)
+		}
+		if err := <-done; err == nil {
+			t.Error("the server was not silent")
+		}
+		// The right ends with the time, whoever is asked.
+		time.Sleep(time.Minute)
+		if err := j.Holding(time.Now()); !errors.Is(err, ErrNotHolder) {
+			t.Errorf("two minutes later: %v", err)
+		}
+	})
+}

@@ -16,8 +16,7 @@ import (
 // unanswered for long enough, or where Options.TakeOver says so; call it again until it does. Errors: ErrHeld,
 // ErrUnknown, ErrRefused, ErrFenced (another was faster), what the Store returns.
 func (j *Journal) Take(ctx context.Context, now time.Time) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	defer j.lock()()
 	if err := j.load(ctx, now); err != nil {
 		return err
 	}
@@ -131,8 +130,7 @@ func (j *Journal) become(ctx context.Context, now time.Time, next *state.Invento
 
 // Release says on the branch that nobody holds the inventory, so that the next Ichor need not wait.
 func (j *Journal) Release(ctx context.Context, now time.Time) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	defer j.lock()()
 	return j.update(ctx, now, func(inv *state.Inventory) error {
 		inv.Holder.ID = ""
 		return nil
@@ -142,8 +140,7 @@ func (j *Journal) Release(ctx context.Context, now time.Time) error {
 // Acknowledge begins a new inventory where the old one is unknown: a person said so by a commit. Operations present at
 // that head never run, and every cluster has to be adopted again. Errors: ErrKnown, ErrRefused, what the Store returns.
 func (j *Journal) Acknowledge(ctx context.Context, now time.Time, head string) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	defer j.lock()()
 	if err := j.load(ctx, now); err != nil {
 		return err
 	}

@@ -112,13 +112,18 @@ func (c *commits) remember(key string, r *checked) {
 	}
 }
 
-// head checks a commit of the watched branch against its first parent; everything counts.
+// head checks a commit of the watched branch against its first parent; everything counts. A check that ran out of time
+// is an error here: it says nothing of what the commit holds.
 func (c *commits) head(ctx context.Context, commit string) (*checked, error) {
 	base, err := c.history.Parent(commit)
 	if err != nil {
 		return nil, errNoTree{err}
 	}
-	return c.check(ctx, commit, base, false)
+	r, err := c.check(ctx, commit, base, false)
+	if err == nil && r.detail.Head == nil {
+		return nil, fmt.Errorf("check commit %s: it did not finish in time", commit)
+	}
+	return r, err
 }
 
 // baseline gives the masked digests that this build renders for a cluster at a commit, by machine; nil where the

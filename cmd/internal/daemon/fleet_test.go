@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing/fstest"
@@ -29,17 +30,31 @@ func sha(name string) string {
 }
 
 // sealed is a real secrets bundle with the age identity that opens it, made once: it has an RSA key of 4096 bits.
+// A child of TestACrashPrintsNoSecret takes its parent's.
 var sealed = sync.OnceValues(func() ([]byte, bundle.Keys) {
+	if dir := os.Getenv(crashDirEnv); dir != "" {
+		data, err := os.ReadFile(filepath.Join(dir, "secrets.sops.yaml"))
+		must(err)
+		text, err := os.ReadFile(filepath.Join(dir, "key.txt"))
+		must(err)
+		keys, err := bundle.ParseKeys(text)
+		must(err)
+		return data, keys
+	}
 	id, err := age.GenerateX25519Identity()
 	must(err)
 	_, plain, err := bundle.Generate("v1.13", secrets.NewClock())
 	must(err)
 	data, err := bundle.Encrypt(plain, "secrets.sops.yaml", []string{id.Recipient().String()}, "")
 	must(err)
-	keys, err := bundle.ParseKeys([]byte(id.String()))
+	identity = id.String()
+	keys, err := bundle.ParseKeys([]byte(identity))
 	must(err)
 	return data, keys
 })
+
+// identity is the text of the age identity that sealed made.
+var identity string
 
 func must(err error) {
 	if err != nil {

@@ -74,7 +74,7 @@ func TestAStopMakesNoClusterOneThatIsGone(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if out, err := targets(ctx, c, res, inventory(one, "cp1"), nil); err == nil {
+	if out, _, err := targets(ctx, c, res, inventory(one, "cp1"), nil); err == nil {
 		t.Errorf("targets %v of a look that was broken off", out)
 	}
 }

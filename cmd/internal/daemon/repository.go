@@ -240,13 +240,19 @@ func (r *repositoryLoop) follow(ctx context.Context, head string) {
 	}
 	r.unserved(res.detail.Head)
 	r.metrics.CheckHead(res.report.Verdict == check.Passed, errs, warns)
-	next, err := targets(ctx, r.commits, res, r.journal.Inventory(), r.only)
+	next, unsettled, err := targets(ctx, r.commits, res, r.journal.Inventory(), r.only)
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
 		r.log.Error("find what is to be applied", "error", err)
 		return
+	}
+	for name, err := range unsettled {
+		r.log.Error("find what is to be applied; the cluster keeps what it has", "cluster", name, "error", err)
+		if old := r.targets[name]; old != nil {
+			next[name] = old
+		}
 	}
 	for name, t := range next {
 		if old := r.targets[name]; old != nil && equal(old, t) {

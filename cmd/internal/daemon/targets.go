@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,9 +14,11 @@ import (
 )
 
 // targets says, for each cluster of the head or of the inventory, what it is to be brought to. Git alone is looked at
-// here: force pushes, mass deletions, clusters that are gone, checks that did not pass.
-func targets(ctx context.Context, c *commits, head *checked, inv *state.Inventory, only []string) (map[string]*target, error) {
-	out := map[string]*target{}
+// here: force pushes, mass deletions, clusters that are gone, checks that did not pass. unsettled are the clusters whose
+// last good commit could not be judged now: they keep the target that they have.
+func targets(ctx context.Context, c *commits, head *checked, inv *state.Inventory, only []string,
+) (out map[string]*target, unsettled map[string]error, err error) {
+	out, unsettled = map[string]*target{}, map[string]error{}
 	acks := allAcks(head.detail.Head)
 	mass := massDeletion(head.detail.Head, inv, head.commit)
 	merged := author(c.history, head.commit)
@@ -29,7 +32,8 @@ func targets(ctx context.Context, c *commits, head *checked, inv *state.Inventor
 		}
 		t, err := one(ctx, c, head, name, known)
 		if err != nil {
-			return nil, err
+			unsettled[name] = err
+			continue
 		}
 		if t == nil {
 			continue
@@ -44,7 +48,7 @@ func targets(ctx context.Context, c *commits, head *checked, inv *state.Inventor
 		out[name] = t
 	}
 	// A commit that could not be read because Ichor stops makes no cluster one that is gone.
-	return out, ctx.Err()
+	return out, unsettled, ctx.Err()
 }
 
 // one finds the commit that is in force for a cluster: the head where its part passed, else the last one that did.
@@ -59,7 +63,11 @@ func one(ctx context.Context, c *commits, head *checked, name string, known *sta
 	if gone {
 		note = "the head no longer has this cluster"
 	}
-	if last := lastGood(ctx, c, name, known, head.commit); last != nil {
+	last, err := lastGood(ctx, c, name, known, head.commit)
+	if err != nil {
+		return nil, err
+	}
+	if last != nil {
 		t := targetOf(last, last.detail.Head.Cluster(name), head.commit, true,
 			fmt.Sprintf("%s; commit %s stays in force", note, short(last.commit)))
 		if present {
@@ -103,25 +111,28 @@ func skipUsed(r *checked, cluster *fleet.Cluster) bool {
 	return reason(was) != "" && reason(was) == reason(cluster)
 }
 
-// lastGood is the newest commit that was applied to the cluster, checked again; nil where there is none or it can't be
-// had any more.
-func lastGood(ctx context.Context, c *commits, name string, known *state.ClusterInventory, head string) *checked {
+// lastGood is the newest commit that was applied to the cluster, checked again; nil where there is none or its files
+// can't be had any more. An error: its check could not be done now (it took too long, say), which says nothing of it.
+func lastGood(ctx context.Context, c *commits, name string, known *state.ClusterInventory, head string) (*checked, error) {
 	if known == nil {
-		return nil
+		return nil, nil
 	}
 	for _, commit := range []string{known.AttemptedCommit, known.AppliedCommit} { // the attempted one passed its check too
 		if commit == "" || commit == head {
 			continue
 		}
 		r, err := c.head(ctx, commit)
-		if err != nil {
+		if errors.As(err, &errNoTree{}) {
 			continue
 		}
+		if err != nil {
+			return nil, fmt.Errorf("judge the last good commit %s: %w", short(commit), err)
+		}
 		if cl := r.detail.Head.Cluster(name); cl != nil && cl.Manifest != nil && r.report.ClusterPassed(name) {
-			return r
+			return r, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func unknown(f *fleet.Fleet, cluster string) bool {

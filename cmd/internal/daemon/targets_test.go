@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"ichor.maesh.dev/ichor/schemas/state"
 )
@@ -18,11 +20,51 @@ func targetsAt(t *testing.T, c *commits, head string, inv *state.Inventory, only
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := targets(t.Context(), c, res, inv, only)
+	out, unsettled, err := targets(t.Context(), c, res, inv, only)
+	if err != nil || len(unsettled) > 0 {
+		t.Fatal(err, unsettled)
+	}
+	return out
+}
+
+// unreadable is a tree whose files can't be read now: a disk that fails, not a commit that is gone.
+type unreadable struct{ fs.FS }
+
+func (unreadable) Open(string) (fs.File, error) { return nil, errors.New("input/output error") }
+
+// TestALastGoodCommitThatCantBeJudgedNowIsNotGone: its cluster gets no other target by that, and the others theirs.
+func TestALastGoodCommitThatCantBeJudgedNowIsNotGone(t *testing.T) {
+	h := newHistory()
+	c := newCommits(h)
+	one := h.commit("one", "", tree("cp1"))
+	bad := h.commit("bad", one, broken(tree("cp1")))
+	res, err := c.head(t.Context(), bad)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	inv := inventory(one, "cp1")
+	judge := func() (map[string]*target, map[string]error) {
+		t.Helper()
+		out, unsettled, err := targets(t.Context(), c, res, inv, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out, unsettled
+	}
+	good := h.trees[one]
+	h.trees[one] = unreadable{good}
+	if out, unsettled := judge(); out["prod"] != nil || unsettled["prod"] == nil {
+		t.Errorf("a commit that can't be read: target %+v, unsettled %v", out["prod"], unsettled)
+	}
+	c.timeout = time.Nanosecond
+	h.trees[one] = good
+	if out, unsettled := judge(); out["prod"] != nil || unsettled["prod"] == nil {
+		t.Errorf("a check that ran out of time: target %+v, unsettled %v", out["prod"], unsettled)
+	}
+	c.timeout, c.results, c.order = 0, nil, nil
+	if out, unsettled := judge(); len(unsettled) > 0 || out["prod"] == nil || out["prod"].commit != one {
+		t.Errorf("once it can be read: target %+v, unsettled %v", out["prod"], unsettled)
+	}
 }
 
 // held lists the reasons of a target's holds.
