@@ -242,3 +242,5 @@ require (
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3 // indirect
 )
+
+tool github.com/getsops/sops/v3/cmd/sops
