@@ -9,10 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -52,8 +53,11 @@ type Lab struct {
 
 	locked *os.File
 
+	directory *node.Directory
+
 	mu     sync.Mutex
 	nodes  map[string]*node.Node
+	sorted []*node.Node // nodes by name; never changed, only replaced
 	closed bool
 }
 
@@ -62,7 +66,7 @@ func New(_ context.Context, opts Options) (*Lab, error) {
 	if opts.StateDir == "" {
 		return nil, errors.New("start lab: no state folder")
 	}
-	l := &Lab{opts: opts, net: wire.New(), hooks: newHooks(), nodes: map[string]*node.Node{}}
+	l := &Lab{opts: opts, net: wire.New(), hooks: newHooks(), directory: node.NewDirectory(), nodes: map[string]*node.Node{}}
 	switch {
 	case opts.Timings != nil:
 		l.timings = *opts.Timings
@@ -123,19 +127,17 @@ func (l *Lab) add(spec node.Spec) (*node.Node, error) {
 	if l.nodes[spec.Name] != nil {
 		return nil, fmt.Errorf("add node %s: it is there already", spec.Name)
 	}
-	for _, other := range l.nodes {
-		if other.Spec().Address == spec.Address {
-			return nil, fmt.Errorf("add node %s: node %s has address %s", spec.Name, other.Name(), spec.Address)
-		}
+	if other := l.net.NameOf(spec.Address); other != "" && l.nodes[other] != nil {
+		return nil, fmt.Errorf("add node %s: node %s has address %s", spec.Name, other, spec.Address)
 	}
 	n, err := node.New(spec, node.Options{
 		Dir: filepath.Join(l.nodesDir(), spec.Name), Timings: l.timings, Net: l.net,
-		Peers: l.Nodes, Hooks: l.hooks, OnEvent: l.opts.OnEvent,
+		Peers: l.peers, At: l.at, Directory: l.directory, Hooks: l.hooks, OnEvent: l.opts.OnEvent,
 	})
 	if err != nil {
 		return nil, err
 	}
-	l.nodes[spec.Name] = n
+	l.nodes[spec.Name], l.sorted = n, nil
 	return n, nil
 }
 
@@ -160,33 +162,6 @@ func (l *Lab) AddConfigured(spec node.Spec, config []byte) (*node.Node, error) {
 	return n, n.Start()
 }
 
-// FromConfigured adds machines that already run Talos, in the order given, and bootstraps etcd on
-// the named one; the other control planes join. It returns when all are running and ready.
-func (l *Lab) FromConfigured(ctx context.Context, machines []Configured, bootstrap string) error {
-	for _, m := range machines {
-		if _, err := l.AddConfigured(m.Spec, m.Config); err != nil {
-			return err
-		}
-	}
-	if n := l.Node(bootstrap); n != nil {
-		if err := n.Bootstrap(ctx); err != nil {
-			return err
-		}
-	}
-	for _, m := range machines {
-		if err := l.WaitReady(ctx, m.Spec.Name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Configured is a machine together with the configuration it runs.
-type Configured struct {
-	Spec   node.Spec
-	Config []byte
-}
-
 // Node returns a node by its name in the lab, nil when there is none.
 func (l *Lab) Node(name string) *node.Node {
 	l.mu.Lock()
@@ -195,15 +170,26 @@ func (l *Lab) Node(name string) *node.Node {
 }
 
 // Nodes returns all nodes by name.
-func (l *Lab) Nodes() []*node.Node {
+func (l *Lab) Nodes() []*node.Node { return slices.Clone(l.peers()) }
+
+// peers is Nodes without the copy: nodes ask for it all the time. It is not to be changed.
+func (l *Lab) peers() []*node.Node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make([]*node.Node, 0, len(l.nodes))
-	for _, n := range l.nodes {
-		out = append(out, n)
+	if l.sorted == nil {
+		for _, name := range slices.Sorted(maps.Keys(l.nodes)) {
+			l.sorted = append(l.sorted, l.nodes[name])
+		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name() < out[j].Name() })
-	return out
+	return l.sorted
+}
+
+// at is the node that owns an address, nil where there is none.
+func (l *Lab) at(addr netip.Addr) *node.Node {
+	if name := l.net.NameOf(addr); name != "" {
+		return l.Node(name)
+	}
+	return nil
 }
 
 // Remove takes a machine out of the lab, with its disks.
@@ -218,7 +204,9 @@ func (l *Lab) Remove(name string) error {
 	l.net.Heal(name)
 	l.mu.Lock()
 	delete(l.nodes, name)
+	l.sorted = nil
 	l.mu.Unlock()
+	l.net.Forget(n.Spec().Address)
 	return os.RemoveAll(filepath.Join(l.nodesDir(), name))
 }
 

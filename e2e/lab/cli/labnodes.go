@@ -15,6 +15,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	mtype "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -105,37 +106,48 @@ func (n *labNodes) startConfigured(ctx context.Context, fresh []Machine, conf *C
 	for _, m := range fresh {
 		byCluster[m.Cluster] = append(byCluster[m.Cluster], m)
 	}
+	// All clusters at once: bringing up one is mostly waiting.
+	g, ctx := errgroup.WithContext(ctx)
 	for _, c := range conf.Fleet.Clusters {
-		list := byCluster[c.Name]
-		if len(list) == 0 {
+		if list := byCluster[c.Name]; len(list) > 0 {
+			g.Go(func() error { return n.startCluster(ctx, c.Name, list, conf) })
+		}
+	}
+	return g.Wait()
+}
+
+// rendering keeps renders of several clusters one after another: each uses all cores.
+var rendering sync.Mutex
+
+// startCluster starts the new machines of one cluster and waits until they run.
+func (n *labNodes) startCluster(ctx context.Context, cluster string, list []Machine, conf *Configured) error {
+	rendering.Lock()
+	configs, err := realConfigs(ctx, conf, cluster)
+	rendering.Unlock()
+	if err != nil {
+		return err
+	}
+	var start []lab.Configured
+	first := ""
+	for _, m := range list {
+		cfg, approved := configs[m.Name]
+		if !approved {
+			// pending and rejected machines wait in maintenance mode, as nobody configured them
+			if _, err := n.lab.AddNode(m.spec()); err != nil {
+				return err
+			}
 			continue
 		}
-		configs, err := realConfigs(ctx, conf, c.Name)
-		if err != nil {
-			return err
+		if m.Role == v1alpha1.RoleControlPlane && first == "" {
+			first = m.Node
 		}
-		var start []lab.Configured
-		first := ""
-		for _, m := range list {
-			cfg, approved := configs[m.Name]
-			if !approved {
-				// pending and rejected machines wait in maintenance mode, as nobody configured them
-				if _, err := n.lab.AddNode(m.spec()); err != nil {
-					return err
-				}
-				continue
-			}
-			if m.Role == v1alpha1.RoleControlPlane && first == "" {
-				first = m.Node
-			}
-			start = append(start, lab.Configured{Spec: m.spec(), Config: cfg})
-		}
-		if len(list) < len(addresses(n.all(), c.Name)) {
-			first = "" // the others run already: etcd is there to be joined
-		}
-		if err := n.lab.FromConfigured(ctx, start, first); err != nil {
-			return fmt.Errorf("start configured cluster %s: %w", c.Name, err)
-		}
+		start = append(start, lab.Configured{Spec: m.spec(), Config: cfg})
+	}
+	if len(list) < len(addresses(n.all(), cluster)) {
+		first = "" // the others run already: etcd is there to be joined
+	}
+	if err := n.lab.FromConfigured(ctx, start, first); err != nil {
+		return fmt.Errorf("start configured cluster %s: %w", cluster, err)
 	}
 	return nil
 }

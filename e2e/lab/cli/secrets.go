@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sync/errgroup"
 
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/fleet"
@@ -54,23 +56,30 @@ func makeSecrets(fl *fleet.Fleet, dir, state string, now time.Time) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	var wrote []string
-	for _, c := range missingSecrets(fl) {
-		rel, err := secretsPath(c)
-		if err != nil {
-			return wrote, err
+	missing := missingSecrets(fl)
+	wrote := make([]string, len(missing))
+	for i, c := range missing {
+		if wrote[i], err = secretsPath(c); err != nil {
+			return nil, err
 		}
-		if keys.Empty() {
-			if keys, err = makeAgeKey(state); err != nil {
-				return wrote, err
-			}
-		}
-		if err := writeBundle(c, filepath.Join(dir, filepath.FromSlash(rel)), keys, now); err != nil {
-			return wrote, fmt.Errorf("make secrets of cluster %s: %w", c.Name, err)
-		}
-		wrote = append(wrote, rel)
 	}
-	return wrote, nil
+	if len(missing) > 0 && keys.Empty() {
+		if keys, err = makeAgeKey(state); err != nil {
+			return nil, err
+		}
+	}
+	// An RSA key is searched for in each, which takes seconds.
+	g := &errgroup.Group{}
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, c := range missing {
+		g.Go(func() error {
+			if err := writeBundle(c, filepath.Join(dir, filepath.FromSlash(wrote[i])), keys, now); err != nil {
+				return fmt.Errorf("make secrets of cluster %s: %w", c.Name, err)
+			}
+			return nil
+		})
+	}
+	return wrote, g.Wait()
 }
 
 // missingSecrets lists the clusters whose bundle is not in the repository.

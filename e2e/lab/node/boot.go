@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +40,7 @@ type boot struct {
 	rebooting    atomic.Bool // a configuration was applied that reboots the node
 	machinedGone atomic.Bool // apid still answers, machined no longer does
 
+	endpointMu sync.Mutex
 	statusMu   sync.Mutex
 	lastStatus string
 
@@ -51,15 +51,15 @@ type boot struct {
 	wake       chan struct{} // closed when the active configuration changes
 	server     *server
 	etcd       *etcdService
-	dead       bool                    // a rollback to no configuration: port 50000 stays closed
-	members    string                  // the hostname last shown
-	sections   map[string]string       // parts of the configuration, to see what changed
-	nodeID     string                  // the identity on STATE, once read
-	announced  peerInfo                // what the others were told
-	peers      map[netip.Addr]peerInfo // who was discovered
-	registered bool                    // the kubelet registered the Node
-	podsUp     bool                    // the static pods came up
-	apiDown    bool                    // the API server is not ready: its etcd does not answer
+	dead       bool              // a rollback to no configuration: port 50000 stays closed
+	members    string            // the hostname last shown
+	sections   map[string]string // parts of the configuration, to see what changed
+	nodeID     string            // the identity on STATE, once read
+	announced  peerInfo          // what the others were told
+	cluster    *affiliates       // who was discovered; nil before the node announced itself
+	registered bool              // the kubelet registered the Node
+	podsUp     bool              // the static pods came up
+	apiDown    bool              // the API server is not ready: its etcd does not answer
 	podVersion int
 
 	exit chan outcome
@@ -73,7 +73,7 @@ func newBoot(n *Node) (*boot, error) {
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.svc = newServices(b)
 	var err error
-	if b.state, err = newState(b.ctx, n.release); err != nil {
+	if b.state, err = newState(b.ctx, b); err != nil {
 		b.cancel()
 		return nil, fmt.Errorf("make resource state: %w", err)
 	}
@@ -121,6 +121,9 @@ func (b *boot) powerOff() {
 	etcd := b.etcd
 	b.mu.Unlock()
 	b.cancel()
+	if a := b.affiliates(); a != nil {
+		a.leave(b)
+	}
 	b.closeAPI(0)
 	if etcd != nil {
 		etcd.kill()

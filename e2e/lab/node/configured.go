@@ -7,7 +7,6 @@ import (
 	"math/big"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -51,10 +50,8 @@ func (b *boot) showConfig() {
 func (b *boot) hostname() string {
 	cfg := b.config()
 	spec := b.node.Spec()
-	if cfg != nil && cfg.NetworkHostnameConfig() != nil {
-		if h := cfg.NetworkHostnameConfig().Hostname(); h != "" {
-			return strings.SplitN(h, ".", 2)[0]
-		}
+	if h := HostnameOf(cfg); h != "" {
+		return h
 	}
 	if spec.Hostname != "" {
 		return spec.Hostname
@@ -71,6 +68,14 @@ func (b *boot) hostname() string {
 		}
 	}
 	return ""
+}
+
+// HostnameOf is the name that a configuration gives the machine, "" where it gives none.
+func HostnameOf(cfg config.Provider) string {
+	if cfg == nil || cfg.NetworkHostnameConfig() == nil {
+		return ""
+	}
+	return strings.SplitN(cfg.NetworkHostnameConfig().Hostname(), ".", 2)[0]
 }
 
 // stableHostname is Talos's name made from the node's identity: talos-xxx-xxx.
@@ -237,86 +242,19 @@ func discovers(cfg config.Config) bool {
 	return cfg.Cluster().Discovery().Enabled() || len(cfg.DiscoveryServiceConfigs()) > 0
 }
 
-// announce makes the configured nodes of the cluster see this one, and this one them, as the
-// discovery service does once nodes registered. It costs one record a pair of nodes.
-func (b *boot) announce() {
-	me, ok := b.info()
-	b.mu.Lock()
-	known := b.announced
-	b.announced = me
-	b.mu.Unlock()
-	if !ok {
-		b.showEndpoints()
-		return
-	}
-	if me != known {
-		for _, n := range b.node.opts.Peers() {
-			pb := n.current()
-			if pb == nil || pb == b || !pb.belongsTo(b.config().Cluster().ID()) {
-				continue
-			}
-			if other, ok := pb.info(); ok {
-				pb.learn(me)
-				b.learn(other)
-			}
-		}
-		b.learn(me)
-	}
-	b.showEndpoints()
-}
-
-// learn writes the Affiliate and Member of a node of the cluster, and forgets an earlier machine
-// at its address.
-func (b *boot) learn(p peerInfo) {
-	var cp *cluster.ControlPlane
-	if p.kind.IsControlPlane() {
-		cp = &cluster.ControlPlane{APIServerPort: 6443}
-	}
-	b.mu.Lock()
-	if b.peers == nil {
-		b.peers = map[netip.Addr]peerInfo{}
-	}
-	old, had := b.peers[p.addr]
-	b.peers[p.addr] = p
-	b.mu.Unlock()
-	if had && old.id != p.id {
-		remove(b, "cluster.AffiliateMergeController", cluster.NewAffiliate(cluster.NamespaceName, old.id).Metadata())
-	}
-	if had && old.host != p.host {
-		remove(b, "cluster.MemberController", cluster.NewMember(cluster.NamespaceName, old.host).Metadata())
-	}
-	put(b, "cluster.AffiliateMergeController", cluster.NewAffiliate(cluster.NamespaceName, p.id), func(r *cluster.Affiliate) {
-		*r.TypedSpec() = cluster.AffiliateSpec{
-			NodeID: p.id, Addresses: []netip.Addr{p.addr}, Hostname: p.host, Nodename: p.host,
-			OperatingSystem: p.system, MachineType: p.kind, ControlPlane: cp,
-		}
-	})
-	put(b, "cluster.MemberController", cluster.NewMember(cluster.NamespaceName, p.host), func(r *cluster.Member) {
-		*r.TypedSpec() = cluster.MemberSpec{
-			NodeID: p.id, Addresses: []netip.Addr{p.addr}, Hostname: p.host,
-			MachineType: p.kind, OperatingSystem: p.system, ControlPlane: cp,
-		}
-	})
-	if cp != nil || (had && old.kind.IsControlPlane()) {
-		b.showEndpoints()
-	}
-}
-
 // showEndpoints writes where the node believes control planes to be: the cluster endpoint's
 // address, and who was discovered.
 func (b *boot) showEndpoints() {
 	if !b.complete() {
 		return
 	}
+	// one at a time, so that an older list never replaces a newer one
+	b.endpointMu.Lock()
+	defer b.endpointMu.Unlock()
 	var discovered []netip.Addr
-	b.mu.Lock()
-	for addr, p := range b.peers {
-		if p.kind.IsControlPlane() {
-			discovered = append(discovered, addr)
-		}
+	if a := b.affiliates(); a != nil {
+		discovered = a.planes()
 	}
-	b.mu.Unlock()
-	slices.SortFunc(discovered, netip.Addr.Compare)
 	if len(discovered) > 0 {
 		put(b, "k8s.EndpointController", k8s.NewEndpoint(k8s.ControlPlaneNamespaceName, k8s.ControlPlaneDiscoveredEndpointsID), func(r *k8s.Endpoint) {
 			r.TypedSpec().Addresses = discovered
@@ -333,13 +271,9 @@ func (b *boot) showEndpoints() {
 
 // controlPlanes are the machines behind the endpoints that this node knows.
 func (b *boot) controlPlanes() []*Node {
-	known := map[netip.Addr]bool{}
-	for _, a := range b.endpoints() {
-		known[a] = true
-	}
 	var out []*Node
-	for _, n := range b.node.opts.Peers() {
-		if known[n.Spec().Address] {
+	for _, addr := range b.endpoints() {
+		if n := b.node.opts.At(addr); n != nil {
 			out = append(out, n)
 		}
 	}

@@ -15,6 +15,8 @@ type record struct {
 	Spec     Spec     `json:"spec"`
 	Off      bool     `json:"off,omitempty"`
 	Counters Counters `json:"counters"`
+	// InitialCluster are the members that form etcd together with this one, until this one has data.
+	InitialCluster string `json:"initialCluster,omitempty"`
 }
 
 // disks are the machine's partitions as folders: META (Talos is installed), STATE (configuration

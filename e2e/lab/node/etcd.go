@@ -14,8 +14,10 @@ import (
 
 	etcdres "github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -26,6 +28,10 @@ const (
 	clientPort = 2379
 	peerPort   = 2380
 )
+
+// A member preallocates two log files of etcd's 64 MB each; thirty members would need 4 GB of disk, or of memory
+// where temporary files lie in it.
+func init() { wal.SegmentSizeBytes = 4 << 20 }
 
 // etcdService is the etcd of a control plane: a real member, run in the lab's process.
 //
@@ -157,6 +163,7 @@ func (e *etcdService) once(ctx context.Context, l launch) error {
 	if err := e.openGates(ctx); err != nil {
 		return err
 	}
+	b.node.formed()
 	b.svc.set("etcd", stRunning, "Started task etcd (PID 1) for container etcd")
 	b.node.emit("etcd", "running")
 	if learner != 0 {
@@ -171,6 +178,12 @@ func (e *etcdService) once(ctx context.Context, l launch) error {
 func (e *etcdService) watch(ctx context.Context, server *embed.Etcd) error {
 	t := e.b.node.opts.Timings
 	wait := t.HealthDelay
+	// One connection for all checks: a handshake for each would be most of what an idle lab does.
+	cl, err := e.localClient(ctx)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
 	for {
 		select {
 		case <-ctx.Done():
@@ -181,7 +194,7 @@ func (e *etcdService) watch(ctx context.Context, server *embed.Etcd) error {
 			return errors.New("the member has been removed from the cluster")
 		case <-time.After(wait):
 		}
-		e.check(ctx)
+		e.check(ctx, cl)
 		wait = t.HealthPeriod
 		if _, healthy := e.b.svc.is("etcd"); !healthy {
 			wait = min(wait, 5*t.HealthDelay)
@@ -190,14 +203,10 @@ func (e *etcdService) watch(ctx context.Context, server *embed.Etcd) error {
 }
 
 // check is Talos's health check: a linearizable read through the local member.
-func (e *etcdService) check(ctx context.Context) {
+func (e *etcdService) check(ctx context.Context, cl *clientv3.Client) {
 	ctx, cancel := context.WithTimeout(ctx, max(10*e.b.node.opts.Timings.HealthDelay, 2*time.Second))
 	defer cancel()
-	cl, err := e.localClient(ctx)
-	if err == nil {
-		defer cl.Close()
-		_, err = cl.Get(ctx, "health")
-	}
+	_, err := cl.Get(ctx, "health")
 	if err != nil {
 		if e.b.ctx.Err() == nil {
 			e.b.svc.health("etcd", false, err.Error())
@@ -247,6 +256,11 @@ func (e *etcdService) prepare(ctx context.Context, l launch) (*embed.Config, err
 	if l.bootstrap {
 		cfg.ClusterState = embed.ClusterStateFlagNew
 		cfg.InitialCluster = e.name + "=" + e.peerURL()
+		return cfg, nil
+	}
+	if initial := b.node.initialCluster(); initial != "" {
+		cfg.ClusterState = embed.ClusterStateFlagNew
+		cfg.InitialCluster = initial
 		return cfg, nil
 	}
 	cfg.ClusterState = embed.ClusterStateFlagExisting

@@ -116,6 +116,10 @@ type Options struct {
 	Net *wire.Net
 	// Peers returns all nodes of the lab, this one included, in a stable order.
 	Peers func() []*Node
+	// At returns the node at an address, nil where there is none.
+	At func(netip.Addr) *Node
+	// Directory is the lab's discovery service.
+	Directory *Directory
 	// Hooks may be nil.
 	Hooks Hooks
 	// OnEvent gets what happens; it must not block. May be nil.

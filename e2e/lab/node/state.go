@@ -10,9 +10,9 @@ import (
 	"github.com/cosi-project/runtime/pkg/resource/meta"
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/cosi-project/runtime/pkg/state"
-	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
 	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
 	"github.com/cosi-project/runtime/pkg/state/registry"
+	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -38,36 +38,59 @@ var namespaces = [][2]string{
 	{"perf", "Stats resources."},
 }
 
-// newState builds the COSI state of one boot, with the types and namespaces of the release registered.
-func newState(ctx context.Context, rel release) (state.State, error) {
-	st := state.WrapCore(namespaced.NewState(inmem.Build))
+// newState builds the COSI state of one boot. The namespace with the types and namespaces of the release is the same
+// on every node and in every boot, so all share one.
+func newState(_ context.Context, b *boot) (state.State, error) {
+	shared := oldTypes
+	if b.node.release.newResources {
+		shared = allTypes
+	}
+	types, err := shared()
+	if err != nil {
+		return nil, err
+	}
+	return state.WrapCore(namespaced.NewState(func(ns resource.Namespace) state.CoreState {
+		switch ns {
+		case meta.NamespaceName:
+			return types
+		case cluster.NamespaceName:
+			return clusterCore{newCore(ns), b}
+		}
+		return newCore(ns)
+	})), nil
+}
+
+var (
+	oldTypes = sync.OnceValues(func() (state.CoreState, error) { return newTypes(oldDefs, namespaces) })
+	allTypes = sync.OnceValues(func() (state.CoreState, error) {
+		return newTypes(allDefs, append(append([][2]string(nil), namespaces...), [2]string{"storage", "Storage resources."}))
+	})
+)
+
+// newTypes registers types and namespaces.
+func newTypes(defs func() ([]resource.Resource, error), spaces [][2]string) (state.CoreState, error) {
+	ctx := context.Background()
+	core := newCore(meta.NamespaceName)
+	st := state.WrapCore(core)
 	ns := registry.NewNamespaceRegistry(st)
 	if err := ns.RegisterDefault(ctx); err != nil {
 		return nil, err
 	}
-	all := namespaces
-	if rel.newResources {
-		all = append(append([][2]string(nil), namespaces...), [2]string{"storage", "Storage resources."})
-	}
-	for _, n := range all {
+	for _, n := range spaces {
 		if err := ns.Register(ctx, n[0], n[1]); err != nil {
 			return nil, err
 		}
-	}
-	defs := oldDefs
-	if rel.newResources {
-		defs = allDefs
 	}
 	list, err := defs()
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range list {
-		if err := st.Create(ctx, d.DeepCopy(), state.WithCreateOwner(meta.Owner)); err != nil {
+		if err := st.Create(ctx, d, state.WithCreateOwner(meta.Owner)); err != nil {
 			return nil, err
 		}
 	}
-	return st, nil
+	return core, nil
 }
 
 // The definitions are made once: working out each type's aliases costs more than all the rest of a boot.
