@@ -3,6 +3,8 @@
 #
 #   hack/tools.sh talosctl      the real Talos client, for tests against the lab
 #   hack/tools.sh gofumpt       formatter        hack/tools.sh staticcheck    linter
+#   hack/tools.sh kubernetes    API server, controller manager, scheduler and kubectl, for ichor-lab up --with-kubernetes and
+#                               its tests: some minutes the first time. Prints their folder; each also by its own name
 #   hack/tools.sh promtool      Prometheus' checker of alert rules: the one on the PATH, else out of Debian's package,
 #                               unpacked and not installed (installing it would start a server)
 #
@@ -10,7 +12,7 @@
 # those, so a second run costs nothing. ICHOR_TOOLS_DIR moves the cache (default: the user's cache folder).
 set -euo pipefail
 cd "$(dirname "$0")/tools"
-name=${1:?usage: hack/tools.sh talosctl|gofumpt|staticcheck|promtool}
+name=${1:?usage: hack/tools.sh talosctl|gofumpt|staticcheck|promtool|kubernetes}
 cache=${ICHOR_TOOLS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/ichor-tools}
 if [ "$name" = promtool ]; then
   if command -v promtool; then exit 0; fi
@@ -31,16 +33,39 @@ if [ "$name" = promtool ]; then
   echo "$bin"
   exit 0
 fi
-ldflags=
+ldflags= pkg=
 case $name in
+kubernetes | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl)
+  dir=kubernetes
+  v=k8s.io/component-base/version
+  ldflags="-s -w -X $v.gitVersion=v1.37.2 -X $v.gitMajor=1 -X $v.gitMinor=37" ;;
 talosctl)
   dir=talosctl pkg=github.com/siderolabs/talos/cmd/talosctl
   ldflags="-X github.com/siderolabs/talos/pkg/machinery/version.Tag=v1.13.5" ;;
 gofumpt) dir=lint pkg=mvdan.cc/gofumpt ;;
 staticcheck) dir=lint pkg=honnef.co/go/tools/cmd/staticcheck ;;
-*) echo "hack/tools.sh: unknown tool $name; there are talosctl, gofumpt, staticcheck and promtool" >&2; exit 2 ;;
+*) echo "hack/tools.sh: unknown tool $name; there are talosctl, gofumpt, staticcheck, promtool and kubernetes" >&2; exit 2 ;;
 esac
 key=$( (cat "$dir/go.mod" "$dir/go.sum"; go env GOVERSION; echo "$ldflags") | sha256sum | cut -c1-16)
+if [ "$dir" = kubernetes ]; then
+  # One folder for the four; the link is where the lab looks for them.
+  home=$cache/kubernetes-$key
+  names=$name; [ "$name" != kubernetes ] || names="kube-apiserver kube-controller-manager kube-scheduler kubectl"
+  mkdir -p "$home"
+  exec 9>"$cache/kubernetes.lock"
+  flock 9
+  missing=()
+  for n in $names; do [ -x "$home/$n" ] || missing+=("k8s.io/kubernetes/cmd/$n"); done
+  if [ ${#missing[@]} -gt 0 ]; then
+    echo "hack/tools.sh: building Kubernetes' ${missing[*]##*/} (once, some minutes; into $cache)" >&2
+    tmp=$(mktemp -d "$home/.build-XXXXXX"); trap 'rm -rf "$tmp"' EXIT
+    (cd "$dir" && GOFLAGS=-mod=readonly go build -ldflags "$ldflags" -o "$tmp/" "${missing[@]}" >&2)
+    mv "$tmp"/* "$home/"
+  fi
+  ln -sfn "kubernetes-$key" "$cache/kubernetes"
+  if [ "$name" = kubernetes ]; then echo "$home"; else echo "$home/$name"; fi
+  exit 0
+fi
 bin=$cache/$name-$key/$name
 if [ ! -x "$bin" ]; then
   mkdir -p "$(dirname "$bin")"
