@@ -42,6 +42,8 @@ type Options struct {
 	Timings *node.Timings
 	// OnEvent gets what happens on the nodes. It must not block. May be nil.
 	OnEvent func(node.Event)
+	// Kubernetes is real Kubernetes behind the nodes (package kube). Nil: plausible state only.
+	Kubernetes node.Kubernetes
 }
 
 // Lab is a set of simulated nodes. All methods may be called from any goroutine.
@@ -133,6 +135,7 @@ func (l *Lab) add(spec node.Spec) (*node.Node, error) {
 	n, err := node.New(spec, node.Options{
 		Dir: filepath.Join(l.nodesDir(), spec.Name), Timings: l.timings, Net: l.net,
 		Peers: l.peers, At: l.at, Directory: l.directory, Hooks: l.hooks, OnEvent: l.opts.OnEvent,
+		Kubernetes: l.opts.Kubernetes,
 	})
 	if err != nil {
 		return nil, err

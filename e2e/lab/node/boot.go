@@ -61,6 +61,7 @@ type boot struct {
 	podsUp     bool              // the static pods came up
 	apiDown    bool              // the API server is not ready: its etcd does not answer
 	podVersion int
+	cancelPods context.CancelFunc // ends the static pods where Kubernetes is real
 
 	exit chan outcome
 }

@@ -43,6 +43,10 @@ func (b *boot) kubelet() {
 		return
 	}
 	b.svc.health("kubelet", true, "")
+	if k := b.node.opts.Kubernetes; k != nil {
+		b.runKubernetes(k)
+		return
+	}
 	if b.machineType().IsControlPlane() {
 		for _, p := range staticPods {
 			b.showPod(p, false)
@@ -156,6 +160,9 @@ func (b *boot) putPod(name, phase, cond string) {
 func (b *boot) stopPods() {
 	b.mu.Lock()
 	b.podsUp = false
+	if b.cancelPods != nil {
+		b.cancelPods()
+	}
 	b.mu.Unlock()
 	list, err := safe.StateListAll[*k8s.StaticPodStatus](b.ctx, b.state)
 	if err != nil {
@@ -289,6 +296,9 @@ func (b *boot) restartPod(name string) {
 	b.mu.Lock()
 	b.podVersion++
 	b.mu.Unlock()
+	if b.node.opts.Kubernetes != nil {
+		return // it looks at the configuration itself
+	}
 	b.showPod(name, false)
 	if sleep(b.ctx, b.node.opts.Timings.Kubelet+50*time.Millisecond) && !b.stopping() {
 		b.showPod(name, true)

@@ -124,4 +124,6 @@ type Options struct {
 	Hooks Hooks
 	// OnEvent gets what happens; it must not block. May be nil.
 	OnEvent func(Event)
+	// Kubernetes is real Kubernetes behind the kubelets. May be nil.
+	Kubernetes Kubernetes
 }
