@@ -12,8 +12,7 @@ import (
 // in ID, Holder, Epoch and At. also (nil: nothing) changes the cluster's part in the same push. Errors: those of Update,
 // and ErrIntentOpen.
 func (j *Journal) Intend(ctx context.Context, now time.Time, cluster string, in state.Intent, also func(*state.ClusterInventory)) (state.Intent, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	defer j.lock()()
 	err := j.update(ctx, now, func(inv *state.Inventory) error {
 		c := Of(inv, cluster)
 		for _, open := range c.Intents {

@@ -521,6 +521,9 @@ func TestIntentOnceAndClose(t *testing.T) {
 	take(t, j, t0)
 	in, err := j.Intend(t.Context(), t0, "c", state.Intent{Act: state.ActBootstrap, Machine: "cp1"}, func(c *state.ClusterInventory) { c.BootstrapMachine = "cp1" })
 	must(t, err)
+	if c := j.Cluster("c"); len(c.Intents) != 1 || c.Intents[0].ID != in.ID || c.BootstrapMachine != "cp1" {
+		t.Fatalf("readers don't see the intent: %+v", c)
+	}
 	if _, err := j.Intend(t.Context(), t0, "c", state.Intent{Act: state.ActBootstrap, Machine: "cp1"}, nil); !errors.Is(err, ErrIntentOpen) {
 		t.Fatalf("twice: %v", err)
 	}
