@@ -63,11 +63,22 @@ func (d *docDecoder) report(pos Position, path, message, hint string) {
 	if len(d.problems) > maxProblems {
 		return
 	}
+	if hint == "" {
+		hint = shapeHint(d.who.Object)
+	}
 	p := d.who
 	p.Rule, p.Severity, p.Path, p.Message, p.Hint = ruleSchema, Error, path, message, hint
 	p.File, p.Line, p.Column = pos.File, pos.Line, pos.Column
 	d.problems = append(d.problems, p)
 	d.bad[path] = true
+}
+
+// shapeHint says where the form of a kind is written down.
+func shapeHint(object string) string {
+	if kind, _, ok := strings.Cut(object, "/"); ok {
+		return "ichor schema " + kind + " and docs/kinds.md show what the field takes"
+	}
+	return "docs/kinds.md shows the fields of every kind"
 }
 
 func (d *docDecoder) posOf(n *yaml.Node) Position {

@@ -204,7 +204,8 @@ func (s source) document(out *parsed, n *yaml.Node, i int) {
 // limit reports that a document is over a limit.
 func (d *docDecoder) limit(message string) {
 	d.fail(root, message, "")
-	d.problems[len(d.problems)-1].Rule = ruleLimits
+	p := &d.problems[len(d.problems)-1]
+	p.Rule, p.Hint = ruleLimits, "write it with less nesting and fewer aliases; a manifest needs neither"
 }
 
 // identity is what a document says it is, read without trusting it.

@@ -105,7 +105,7 @@ func TestAManifestInAnotherEncodingIsUnknown(t *testing.T) {
 		utf16 = append(utf16, c, 0)
 	}
 	f, problems := mustLoad(t, repo("utf16.yaml", string(utf16), "latin1.yaml", strings.Replace(machineYAML, "cp1", "cp\xe9", 1), "b.yaml", "a\x00"))
-	wantProblems(t, problems, "latin1.yaml:4 error schema: the file does not parse as YAML: invalid trailing UTF-8 octet",
+	wantProblems(t, problems, "latin1.yaml:4:3 error schema: the file does not parse as YAML: invalid trailing UTF-8 octet",
 		"utf16.yaml:1:1 error schema: the file is no UTF-8 text")
 	if len(f.Unknown) != 2 || len(f.Clusters) != 0 {
 		t.Errorf("unknown: %+v", f.Unknown)

@@ -3,10 +3,13 @@ package fleet
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	yaml4 "go.yaml.in/yaml/v4"
 )
 
 // separator begins a new document; YAML ends every open construct there, block scalars too.
@@ -17,8 +20,8 @@ var separator = regexp.MustCompile(`(?m)^---(?:[ \t\r]|$)`)
 func (out *parsed) salvage(src source, whole error) {
 	line, message := parserError(whole)
 	out.problems = append(out.problems, Problem{
-		Rule: ruleSchema, Severity: Error, File: src.file, Line: line,
-		Message: "the file does not parse as YAML: " + message,
+		Rule: ruleSchema, Severity: Error, File: src.file, Line: line, Column: parserColumn(src.data, line),
+		Message: "the file does not parse as YAML: " + message, Hint: parserHint(message),
 	})
 	at := &out.problems[len(out.problems)-1]
 	chunks := splitDocuments(src.data)
@@ -38,7 +41,8 @@ func (out *parsed) salvage(src source, whole error) {
 				if l == 0 {
 					l = badCharacterLine(c.data)
 				}
-				at.Line, at.Message = l+c.line, "the file does not parse as YAML: "+m
+				at.Line, at.Column = l+c.line, parserColumn(c.data, l)
+				at.Message, at.Hint = "the file does not parse as YAML: "+m, parserHint(m)
 			}
 			continue
 		}
@@ -101,6 +105,54 @@ func parserError(err error) (line int, message string) {
 		line++
 	}
 	return line, m[2]
+}
+
+var parserPlace = regexp.MustCompile(`\bL(\d+)\.C(\d+)`)
+
+// parserColumn finds the column of a syntax error: the parser that reads manifests gives a line alone, its successor a
+// column too. Where the two disagree about the line it is where the line's text begins; 0 where there is no such line.
+func parserColumn(data []byte, line int) int {
+	var n yaml4.Node
+	err := safely(func() error { return yaml4.Unmarshal(data, &n) })
+	if err != nil {
+		if m := parserPlace.FindStringSubmatch(err.Error()); m != nil && m[1] == strconv.Itoa(line) {
+			column, _ := strconv.Atoi(m[2])
+			return column
+		}
+	}
+	for i, text := range bytes.Split(data, []byte("\n")) {
+		if i+1 == line {
+			return len(text) - len(bytes.TrimLeft(text, " \t")) + 1
+		}
+	}
+	return 0
+}
+
+// safely turns a panic into an error: the text is not ours.
+func safely(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the YAML parser gave up: %v", p)
+		}
+	}()
+	return f()
+}
+
+// parserHint says what usually causes a message of the parser.
+func parserHint(message string) string {
+	switch {
+	case strings.Contains(message, "mapping values are not allowed"):
+		return "a colon too many, or a line that is indented too far: quote a text that holds a colon and a space"
+	case strings.Contains(message, "cannot start any token"):
+		return "YAML is indented by blanks, never by tabs; a text that begins with @, ` or % needs quotes"
+	case strings.Contains(message, "did not find expected"), strings.Contains(message, "could not find expected"):
+		return "look at the indentation, and for brackets or quotes that are not closed, here and just above"
+	case strings.Contains(message, "unknown anchor"):
+		return "an alias (*name) needs its anchor (&name) before it, in the same document; quote a text that begins with *"
+	case strings.Contains(message, "control characters"), strings.Contains(message, "UTF-8"):
+		return "save the file as UTF-8 text"
+	}
+	return "look at the indentation, quotes and brackets of this line and the one above"
 }
 
 var scanLine = regexp.MustCompile(`(?m)^([ \t]*)(kind|name|clusterRef|metadata|spec):[ \t]*["']?([A-Za-z0-9.-]*)`)

@@ -10,6 +10,7 @@ import (
 
 	"ichor.maesh.dev/ichor/render/mask"
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/state"
 	"ichor.maesh.dev/ichor/validate/rules"
 )
 
@@ -32,6 +33,12 @@ type Input struct {
 	Resolve func(ctx context.Context, host string) ([]string, error)
 	// Removed tells whether a machine is known to have left already; nil where nobody knows.
 	Removed func(cluster, machine string) bool
+	// Recipients are Ichor's own age public keys, so that rule sops can tell whether it will open what is encrypted; nil
+	// where they are not known.
+	Recipients []string
+	// Observed is what was last seen of the nodes; nil where nobody knows. It gives warnings and notes with their age,
+	// and what of the plan would be refused now; it is never part of the verdict.
+	Observed *state.Observation
 	// KeepRenders keeps every machine's masked render in Detail. It costs memory.
 	KeepRenders bool
 }
@@ -153,6 +160,9 @@ func (s *session) problems(loaded []fleet.Problem) {
 	}
 	rules.Sort(all)
 	s.report.Problems = append(s.report.Problems, slices.Compact(all)...)
+	if note := rules.NotObserved(c); note != "" {
+		s.report.Notes = append(s.report.Notes, note)
+	}
 }
 
 // context is head looked at, beside base.
@@ -160,6 +170,7 @@ func (s *session) context() *rules.Context {
 	if s.headContext == nil {
 		c := &rules.Context{
 			Ctx: s.ctx, Head: s.head, Base: s.base, HeadRenders: s.headRenders, Resolve: s.in.Resolve, Removed: s.in.Removed,
+			Recipients: s.in.Recipients, Observed: s.in.Observed,
 		}
 		if s.baseRenders != nil {
 			c.BaseRenders = s.baseRenders
@@ -172,7 +183,8 @@ func (s *session) context() *rules.Context {
 // baseContext is base looked at for itself.
 func (s *session) baseContext() *rules.Context {
 	if s.ownBase == nil {
-		s.ownBase = &rules.Context{Ctx: s.ctx, Head: s.base, HeadRenders: s.baseRenders, Resolve: s.in.Resolve}
+		s.ownBase = &rules.Context{Ctx: s.ctx, Head: s.base, HeadRenders: s.baseRenders, Resolve: s.in.Resolve,
+			Recipients: s.in.Recipients, Observed: s.in.Observed}
 	}
 	return s.ownBase
 }

@@ -133,7 +133,7 @@ func TestExampleFailsUnder114(t *testing.T) {
 			}
 			p := r.Problems[i]
 			if !strings.Contains(p.Message, "kube-apiserver config is already set in v1alpha1 config (.cluster.apiServer)") ||
-				!strings.Contains(p.Message, "hits 3 machines: cp1, cp2, cp3") {
+				!strings.Contains(p.Message, "hits 3 control planes: cp1, cp2, cp3") {
 				t.Errorf("message %q", p.Message)
 			}
 			line := 1 + slices.Index(strings.Split(string(head["patches.yaml"].Data), "\n"), "    - cluster:")

@@ -27,6 +27,8 @@ type Report struct {
 	Problems   []fleet.Problem `json:"problems"`
 	Machines   []Machine       `json:"machines"`
 	Plan       []Step          `json:"plan"`
+	// Notes say what the check could not look at.
+	Notes []string `json:"notes,omitempty"`
 
 	// holds lists the clusters that errors stop ("" is all of them); see ClusterPassed.
 	holds map[string]bool

@@ -45,9 +45,13 @@ func backupProblems(c *Context, cl, patched *fleet.Cluster, b *fleet.Backup) []f
 	}
 	switch v.Where {
 	case backupstore.Inside:
-		return []fleet.Problem{problemAt(b.Object, path, "backup store in the cluster: "+v.Why+"; "+storeMust)}
+		p := problemAt(b.Object, path, "backup store in the cluster: "+v.Why+"; "+storeMust)
+		p.Hint = "use a store elsewhere, by an address or a full public name"
+		return []fleet.Problem{p}
 	case backupstore.Invalid:
-		return []fleet.Problem{problemAt(b.Object, path, v.Why)}
+		p := problemAt(b.Object, path, v.Why)
+		p.Hint = "write a URL, https://s3.example.com for example, or host:port"
+		return []fleet.Problem{p}
 	case backupstore.Outside, backupstore.Unclear:
 	}
 	if p, told := resolvedProblem(c, cl, b, v); told {

@@ -24,8 +24,9 @@ func checkCount(c *Context) []fleet.Problem {
 		const path = "spec.controlPlane.count"
 		n, want := len(approvedControlPlanes(cl)), cl.Manifest.Spec.ControlPlane.Count
 		if n != want {
-			problems = append(problems, warningAt(cl.Object, path, fmt.Sprintf(
-				"approved control planes: %d, but spec.controlPlane.count is %d", n, want)))
+			p := warningAt(cl.Object, path, fmt.Sprintf("approved control planes: %d, but spec.controlPlane.count is %d", n, want))
+			p.Hint = "approve control planes, or change the count, until the two agree"
+			problems = append(problems, p)
 		}
 		if n > 0 && n%2 == 0 {
 			p := warningAt(cl.Object, path, fmt.Sprintf(

@@ -60,6 +60,7 @@ func checkDelete(c *Context) []fleet.Problem {
 		}
 		problems = append(problems, backToPending(c, old)...)
 		problems = append(problems, removalProblems(c, old, now)...)
+		problems = append(problems, resetProblems(c, old, now)...)
 	}
 	return problems
 }
@@ -173,6 +174,7 @@ func removalProblems(c *Context, old, now *fleet.Cluster) []fleet.Problem {
 	members := memberCount(c, old, now)
 	for i, r := range steps {
 		msg := removalStep(members, now.Manifest.Spec.ControlPlane.Count)
+		problems = append(problems, seenRemoval(c, r, members, msg)...)
 		if msg == "" {
 			if r.marked {
 				members--

@@ -21,6 +21,9 @@ func immutableRule() Rule {
 	}
 }
 
+// hintImmutable says what to do about a value that was changed.
+const hintImmutable = "put the old value back; another value needs another cluster"
+
 func checkImmutable(c *Context) []fleet.Problem {
 	if c.Base == nil {
 		return nil
@@ -32,8 +35,10 @@ func checkImmutable(c *Context) []fleet.Problem {
 		}
 		now := c.Head.Cluster(old.Name)
 		if renamed := renamedCluster(c, old); renamed != nil {
-			problems = append(problems, problemAt(renamed.Object, "metadata.name", fmt.Sprintf(
-				"the name of a live cluster can't change: it was %s (%s on base)", old.Name, place(old.Pos))))
+			p := problemAt(renamed.Object, "metadata.name", fmt.Sprintf(
+				"the name of a live cluster can't change: it was %s (%s on base)", old.Name, place(old.Pos)))
+			p.Hint = hintImmutable
+			problems = append(problems, p)
 			continue
 		}
 		if now != nil && now.Manifest != nil {
@@ -79,8 +84,9 @@ func clusterChanges(old, now *fleet.Cluster) []fleet.Problem {
 	var problems []fleet.Problem
 	changed := func(path, what, before, after string) {
 		if before != after {
-			problems = append(problems, problemAt(now.Object, path, fmt.Sprintf(
-				"%s of a live cluster can't change: from %s to %s", what, before, after)))
+			p := problemAt(now.Object, path, fmt.Sprintf("%s of a live cluster can't change: from %s to %s", what, before, after))
+			p.Hint = hintImmutable
+			problems = append(problems, p)
 		}
 	}
 	a, b := backupstore.NetworkOf(old), backupstore.NetworkOf(now)

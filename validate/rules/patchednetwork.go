@@ -38,8 +38,10 @@ func patchedNetwork(c *Context, old, now *fleet.Cluster, told []string) []fleet.
 			if u := patchNaming(now, f.name); u != nil {
 				object, path = u.patch.Object, entryPath(u.patch, u.entry)
 			}
-			problems = append(problems, problemAt(object, path, fmt.Sprintf(
-				"%s of a live cluster can't change: by patch on machine %s from %s to %s", f.what, m.Name, a, b)))
+			p := problemAt(object, path, fmt.Sprintf(
+				"%s of a live cluster can't change: by patch on machine %s from %s to %s", f.what, m.Name, a, b))
+			p.Hint = hintImmutable
+			problems = append(problems, p)
 			break
 		}
 	}

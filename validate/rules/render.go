@@ -179,19 +179,33 @@ func withHits(talos string, machines []*fleet.Machine) string {
 // shownNames is how many machines a message names.
 const shownNames = 3
 
-// hits says which machines a failure hits: "hits 12 machines: a, b, c and 9 more".
-func hits(machines []*fleet.Machine) string {
+// hits says which machines a failure hits: "hits 12 workers: a, b, c and 9 more".
+func hits(machines []*fleet.Machine) string { return "hits " + onMachines(machines) }
+
+// onMachines names machines: "machine w1", "3 control planes: cp1, cp2, cp3", "47 workers: w1, w2, w3 and 44 more".
+func onMachines(machines []*fleet.Machine) string {
 	names := make([]string, len(machines))
+	planes := 0
 	for i, m := range machines {
 		names[i] = m.Name
+		if isControlPlane(m) {
+			planes++
+		}
 	}
 	slices.Sort(names)
+	what := "machines"
+	switch planes {
+	case len(machines):
+		what = "control planes"
+	case 0:
+		what = "workers"
+	}
 	switch n := len(names); {
 	case n == 1:
-		return "hits machine " + names[0]
+		return "machine " + names[0]
 	case n <= shownNames:
-		return fmt.Sprintf("hits %d machines: %s", n, strings.Join(names, ", "))
+		return fmt.Sprintf("%d %s: %s", n, what, strings.Join(names, ", "))
 	default:
-		return fmt.Sprintf("hits %d machines: %s and %d more", n, strings.Join(names[:shownNames], ", "), n-shownNames)
+		return fmt.Sprintf("%d %s: %s and %d more", n, what, strings.Join(names[:shownNames], ", "), n-shownNames)
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"slices"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/state"
 )
 
-// Rule is one rule. Check gives its problems in any order (Run sorts); Rule and, where it is not set, Severity
-// (error) are filled in by Run.
+// Rule is one rule. Check gives its problems in any order (Run sorts); Rule and Severity (error) are filled in by Run
+// where they are not set.
 type Rule struct {
 	// ID as reports, tests and docs use it.
 	ID string
@@ -30,18 +31,27 @@ const (
 	Limits    = "limits"
 )
 
-// All lists every rule in the order in which they run. A new rule is a new file and one line here. Still to come:
-// contract, network-overlap, endpoint, cni, discovery, versions, disruptive, sops, policy, running-version.
+// All lists every rule in the order in which they run. A new rule is a new file and one line here.
 func All() []Rule {
 	return []Rule{
 		uniqueRule(),
+		contractRule(),
+		networkOverlapRule(),
+		endpointRule(),
+		cniRule(),
+		discoveryRule(),
+		versionsRule(),
 		immutableRule(),
+		disruptiveRule(),
+		sopsRule(),
 		countRule(),
 		deleteRule(),
 		plaintextSecretRule(),
 		backupInClusterRule(),
 		renderRule(),
 		suspiciousPatchRule(),
+		policyRule(),
+		runningVersionRule(),
 	}
 }
 
@@ -58,6 +68,10 @@ type Context struct {
 	Resolve func(ctx context.Context, host string) ([]string, error)
 	// Removed tells whether a machine is known to have left its cluster already; nil where nobody knows.
 	Removed func(cluster, machine string) bool
+	// Recipients are Ichor's own age public keys, where they are known.
+	Recipients []string
+	// Observed is what was last seen of the nodes; nil where nobody knows. What comes of it is at most a warning.
+	Observed *state.Observation
 
 	// index has the machines of clusters that were asked for by name.
 	index map[*fleet.Cluster]map[string]*fleet.Machine
@@ -69,7 +83,9 @@ type Context struct {
 func (r Rule) Run(c *Context) []fleet.Problem {
 	problems := r.Check(c)
 	for i := range problems {
-		problems[i].Rule = r.ID
+		if problems[i].Rule == "" {
+			problems[i].Rule = r.ID
+		}
 		if problems[i].Severity == "" {
 			problems[i].Severity = fleet.Error
 		}

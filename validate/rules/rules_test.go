@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/v1alpha1"
 )
 
 // TestEveryRuleIsDocumented: one page a rule, in the list, and no page without a rule.
@@ -104,9 +105,14 @@ func TestCanonicalEndpoint(t *testing.T) {
 func TestHits(t *testing.T) {
 	var machines []*fleet.Machine
 	for _, n := range []string{"d", "a", "c", "b"} {
-		machines = append(machines, &fleet.Machine{Object: fleet.Object{Name: n}})
+		role := v1alpha1.RoleWorker
+		if n == "b" {
+			role = v1alpha1.RoleControlPlane
+		}
+		m := &v1alpha1.TalosMachine{Spec: v1alpha1.TalosMachineSpec{Role: role}}
+		machines = append(machines, &fleet.Machine{Object: fleet.Object{Name: n}, Manifest: m})
 	}
-	for n, want := range map[int]string{1: "hits machine d", 2: "hits 2 machines: a, d", 4: "hits 4 machines: a, b, c and 1 more"} {
+	for n, want := range map[int]string{1: "hits machine d", 2: "hits 2 workers: a, d", 4: "hits 4 machines: a, b, c and 1 more"} {
 		if got := hits(machines[:n]); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}

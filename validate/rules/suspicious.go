@@ -63,11 +63,15 @@ func patchProblems(c *Context, cl *fleet.Cluster, p *fleet.Patch, changed bool, 
 	switch {
 	case selected == 0:
 		if !unknownMachines(c.Head, cl.Name) {
-			problems = append(problems, warningAt(p.Object, "spec.selector", "the patch selects no machine of cluster "+cl.Name))
+			w := warningAt(p.Object, "spec.selector", "the patch selects no machine of cluster "+cl.Name)
+			w.Hint = "correct the selector (roles, machines and matchLabels must all hold), or delete the patch"
+			problems = append(problems, w)
 		}
 	case len(p.Entries) == 0: // its file can't be read, which is another rule's to say: what it changes is unknown
 	case !changed && told:
-		problems = append(problems, warningAt(p.Object, "", "the patch changes nothing on any machine that it selects"))
+		w := warningAt(p.Object, "", "the patch changes nothing on any machine that it selects")
+		w.Hint = "the machines have these values without it: delete the patch, or change what it sets"
+		problems = append(problems, w)
 	}
 	for i, e := range p.Entries {
 		if setsHostname(e.Raw) {

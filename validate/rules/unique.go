@@ -69,7 +69,9 @@ func duplicates(claims []claim) []fleet.Problem {
 		if f.object.Cluster != cl.object.Cluster && f.object.Kind != v1alpha1.KindTalosCluster {
 			msg = cl.what + " is taken by " + f.object.ID() + " of cluster " + f.object.Cluster + " at " + place(f.object.At(f.path))
 		}
-		problems = append(problems, problemAt(cl.object, cl.path, msg))
+		p := problemAt(cl.object, cl.path, msg)
+		p.Hint = "change one of the two, or delete the one that is too many"
+		problems = append(problems, p)
 	}
 	return problems
 }
