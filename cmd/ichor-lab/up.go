@@ -27,10 +27,15 @@ lines on the standard output; what a person should know goes to the standard err
 State survives: after the end, a kill or a crash, the same command goes on where it was. The repository is
 read at the start, the forge takes its files only the first time; "ichor-lab push" brings later changes.
 
-Not in this lab yet: Kubernetes (the kubeconfig names endpoints where nothing answers) and an S3 store.`,
+With --with-kubernetes the control planes run a real API server, controller manager and scheduler on their
+etcd, and every node a simulated kubelet; the programs are built once with hack/tools.sh kubernetes. Without
+it the kubeconfig names endpoints where nothing answers.
+
+Not in this lab yet: an S3 store.`,
 		Example: `  ichor-lab up --repo ./fleet
   ichor-lab up --repo ./fleet --make-secrets --state /tmp/lab
-  SOPS_AGE_KEY_FILE=age.key ichor-lab up --repo ./fleet --configured`,
+  SOPS_AGE_KEY_FILE=age.key ichor-lab up --repo ./fleet --configured
+  ichor-lab up --repo ./fleet --configured --with-kubernetes`,
 		Args: wants(cobra.NoArgs, "repo"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			level := slog.LevelWarn
@@ -50,6 +55,7 @@ Not in this lab yet: Kubernetes (the kubeconfig names endpoints where nothing an
 	f.StringVar(&o.ForgeAddr, "forge-addr", "", "address of the forge (loopback; default: a free port, kept in the state folder)")
 	f.StringVar(&o.ForgeRepo, "forge-repo", "lab/fleet", "owner/name of the repository on the forge")
 	f.BoolVar(&o.Real, "real-time", false, "let nodes take as long as real ones do (a reboot takes minutes)")
+	f.BoolVar(&o.Kubernetes, "with-kubernetes", false, "run real Kubernetes on the control planes, some 500 MB of memory each (hack/tools.sh kubernetes builds its programs once)")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log every request")
 	return cmd
 }

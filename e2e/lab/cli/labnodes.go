@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"ichor.maesh.dev/ichor/e2e/lab"
+	"ichor.maesh.dev/ichor/e2e/lab/kube"
 	"ichor.maesh.dev/ichor/e2e/lab/node"
 	"ichor.maesh.dev/ichor/render"
 	"ichor.maesh.dev/ichor/render/bundle"
@@ -41,6 +42,8 @@ type labNodes struct {
 	// faults that this process put on, by node; they end with it, as the network's do.
 	faults map[string][]string
 	undo   map[string][]func()
+	// kubernetes behind the nodes; nil where there is none.
+	kubernetes *kube.Kubernetes
 }
 
 // NewNodes opens the simulated machines in a folder; those that are there go on where they were.
@@ -49,13 +52,19 @@ func NewNodes(ctx context.Context, o NodesOptions) (Nodes, error) {
 	if o.Real {
 		profile = lab.Real
 	}
-	l, err := lab.New(ctx, lab.Options{StateDir: o.Dir, Profile: profile, OnEvent: func(e node.Event) {
+	var k *kube.Kubernetes
+	var behind node.Kubernetes
+	if o.Kubernetes != nil {
+		k = kube.New(kube.Options{Tools: *o.Kubernetes, Real: o.Real})
+		behind = k
+	}
+	l, err := lab.New(ctx, lab.Options{StateDir: o.Dir, Profile: profile, Kubernetes: behind, OnEvent: func(e node.Event) {
 		o.OnEvent("node."+e.Kind, map[string]any{"node": e.Node, "detail": e.Detail})
 	}})
 	if err != nil {
 		return nil, err
 	}
-	return &labNodes{lab: l, opt: o, info: map[string]Machine{}, faults: map[string][]string{}, undo: map[string][]func(){}}, nil
+	return &labNodes{lab: l, kubernetes: k, opt: o, info: map[string]Machine{}, faults: map[string][]string{}, undo: map[string][]func(){}}, nil
 }
 
 // Start implements Nodes.
@@ -302,4 +311,10 @@ func strangerConfig(addr netip.Addr) ([]byte, error) {
 }
 
 // Close implements Nodes.
-func (n *labNodes) Close() error { return n.lab.Close() }
+func (n *labNodes) Close() error {
+	err := n.lab.Close()
+	if n.kubernetes != nil {
+		n.kubernetes.Close()
+	}
+	return err
+}

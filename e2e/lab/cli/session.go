@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"ichor.maesh.dev/ichor/e2e/lab/forge"
+	"ichor.maesh.dev/ichor/e2e/lab/kube"
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/fleet"
 )
@@ -40,6 +41,8 @@ type UpOptions struct {
 	ForgeRepo string
 	// Real makes nodes as slow as real ones.
 	Real bool
+	// Kubernetes runs real Kubernetes on the control planes.
+	Kubernetes bool
 	// Events gets JSON lines, Said what a person should know.
 	Events, Said io.Writer
 	// Log of the parts.
@@ -54,6 +57,8 @@ type NodesOptions struct {
 	Real    bool
 	Log     *slog.Logger
 	OnEvent func(kind string, fields map[string]any)
+	// Kubernetes are its programs; nil: none runs.
+	Kubernetes *kube.Tools
 }
 
 // Session is a running lab.
@@ -65,6 +70,8 @@ type Session struct {
 	events   sync.Mutex
 	down     chan struct{}
 	once     sync.Once
+	// kubernetes are its programs; nil: none runs.
+	kubernetes *kube.Tools
 }
 
 // Up runs a lab until the context is done or "ichor-lab down" asks for its end.
@@ -75,6 +82,10 @@ func Up(ctx context.Context, o UpOptions) (err error) {
 	if err != nil {
 		return fmt.Errorf("start the lab: %w", err)
 	}
+	tools, err := o.findKubernetes()
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(o.State, 0o700); err != nil {
 		return fmt.Errorf("make state folder: %w", err)
 	}
@@ -83,7 +94,7 @@ func Up(ctx context.Context, o UpOptions) (err error) {
 		return err
 	}
 	defer lock.Close()
-	s := &Session{opt: o, down: make(chan struct{})}
+	s := &Session{opt: o, kubernetes: tools, down: make(chan struct{})}
 	fl, err := s.prepare(ctx)
 	if err != nil {
 		return err
@@ -212,7 +223,7 @@ func (s *Session) startNodes(ctx context.Context, fl *fleet.Fleet) error {
 		}
 		conf = &Configured{Fleet: fl, Bundles: bundles, Keys: keys}
 	}
-	s.nodes, err = s.opt.Nodes(ctx, NodesOptions{Dir: filepath.Join(s.opt.State, "nodes"), Real: s.opt.Real, Log: s.opt.Log, OnEvent: s.emit})
+	s.nodes, err = s.opt.Nodes(ctx, NodesOptions{Dir: filepath.Join(s.opt.State, "nodes"), Real: s.opt.Real, Log: s.opt.Log, OnEvent: s.emit, Kubernetes: s.kubernetes})
 	if err != nil {
 		return err
 	}
@@ -235,7 +246,10 @@ func (s *Session) writeFiles(fl *fleet.Fleet, bundles map[string]*bundle.Bundle,
 	if err != nil {
 		return err
 	}
-	kube, err := kubeconfig(fl)
+	kubeFile, err := kubeconfig(fl)
+	if s.kubernetes != nil {
+		kubeFile, err = adminKubeconfig(fl, s.machines, bundles)
+	}
 	if err != nil {
 		return err
 	}
@@ -256,7 +270,7 @@ func (s *Session) writeFiles(fl *fleet.Fleet, bundles map[string]*bundle.Bundle,
 	} else if err := os.Remove(path("talosconfig")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove old talosconfig: %w", err)
 	}
-	for name, data := range map[string][]byte{"talosconfig": talos, "kubeconfig": kube, "env": envFile(vars)} {
+	for name, data := range map[string][]byte{"talosconfig": talos, "kubeconfig": kubeFile, "env": envFile(vars)} {
 		if data == nil {
 			continue
 		}
@@ -275,7 +289,11 @@ func (s *Session) serve(ctx context.Context) error {
 	}
 	defer stop()
 	s.say("forge: %s (token in %s)", s.forge.URL()+"/"+s.opt.ForgeRepo, filepath.Join(s.opt.State, "token"))
-	s.say("no Kubernetes: the kubeconfig names endpoints where nothing answers")
+	if s.kubernetes != nil {
+		s.say("Kubernetes %s: it comes up on each control plane once its etcd runs; kubectl --kubeconfig %s get nodes", kube.Version, filepath.Join(s.opt.State, "kubeconfig"))
+	} else {
+		s.say("no Kubernetes (--with-kubernetes): the kubeconfig names endpoints where nothing answers")
+	}
 	s.say("no S3 store: backups have nowhere to go in this lab yet")
 	s.say("in another terminal: . %s && ichor run", filepath.Join(s.opt.State, "env"))
 	s.emit("lab.ready", map[string]any{

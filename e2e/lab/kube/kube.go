@@ -164,7 +164,7 @@ func (c *cluster) nearest(h *node.Host) *owner {
 // balance lets the lab answer at the cluster's endpoint where no machine does.
 func (c *cluster) balance(h *node.Host, cfg config.Provider) {
 	addr, ok := loopback(cfg.Cluster().Endpoint().Hostname())
-	if !ok || h.Addresses()[addr] {
+	if !ok || h.IsMachine(addr) {
 		return
 	}
 	at := netip.AddrPortFrom(addr, endpointPort(cfg))

@@ -94,10 +94,9 @@ func (l *kubelet) endpoints() []netip.AddrPort { return endpointsOf(l.h, l.cfg) 
 
 func endpointsOf(h *node.Host, cfg config.Provider) []netip.AddrPort {
 	var res []netip.AddrPort
-	machines := h.Addresses()
 	for _, a := range h.Endpoints() {
 		port := apiPort(cfg)
-		if !machines[a] { // the load balancer in front of the cluster
+		if !h.IsMachine(a) { // the load balancer in front of the cluster
 			port = endpointPort(cfg)
 		}
 		res = append(res, netip.AddrPortFrom(a, port))

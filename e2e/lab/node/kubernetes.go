@@ -89,14 +89,8 @@ func (h *Host) Endpoints() []netip.Addr {
 	return res
 }
 
-// Addresses are those of all machines of the lab.
-func (h *Host) Addresses() map[netip.Addr]bool {
-	res := map[netip.Addr]bool{}
-	for _, n := range h.b.node.opts.Peers() {
-		res[n.Spec().Address] = true
-	}
-	return res
-}
+// IsMachine says whether a machine of the lab has the address.
+func (h *Host) IsMachine(a netip.Addr) bool { return h.b.node.opts.At(a) != nil }
 
 // Healthy says what the kubelet thinks of the machine: SetNodeReady(false) makes it unhealthy.
 func (h *Host) Healthy() bool {
