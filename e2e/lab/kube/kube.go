@@ -198,16 +198,25 @@ func (k *Kubernetes) ControlPlane(ctx context.Context, h *node.Host, ready func(
 	defer wg.Wait()
 	g := &gate{h: h, addr: netip.AddrPortFrom(h.Spec().Address, apiPort(cfg)), to: func() string { return c.backend(h) }}
 	wg.Go(func() { g.follow(ctx) })
-	wg.Go(func() { k.watchReady(ctx, h, cfg, g, ready) })
+	wg.Go(func() { k.watchReady(ctx, h, cfg, ready) })
+	said := ""
+	say := func(text string) {
+		if said != text {
+			said = text
+			h.Emit("kubernetes", text)
+		}
+	}
 	for ctx.Err() == nil {
 		release, other := k.own(c, h, l.local.String())
 		if release == nil {
+			say("shares the API server of another control plane: there is no memory for one more")
 			// Looked at again and again, for a cut between the two says nothing.
 			look, cancel := context.WithTimeout(ctx, time.Second)
 			wait(look, other)
 			cancel()
 			continue
 		}
+		say("has an API server, a controller manager and a scheduler of its own")
 		k.programs(ctx, h, l)
 		release()
 	}
@@ -309,8 +318,20 @@ func fingerprint(cfg config.Provider, h *node.Host) []byte {
 	return out.Bytes()
 }
 
-// admin is a client for the machine's own API server, as Talos on a control plane has one.
-func admin(h *node.Host, cfg config.Provider, at netip.AddrPort) (*client, error) {
+// near is the API server that a control plane's own programs, kubelet and Talos talk to: on the machine itself, which no
+// fault of the network is in front of, unless it shares another's.
+func (k *Kubernetes) near(h *node.Host, cfg config.Provider) netip.AddrPort {
+	c := k.cluster(cfg)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owners[h.Name()] != nil {
+		return netip.AddrPortFrom(h.Spec().Address, backendPort)
+	}
+	return netip.AddrPortFrom(h.Spec().Address, apiPort(cfg))
+}
+
+// admin is a client for the nearest API server, as Talos on a control plane has one.
+func (k *Kubernetes) admin(h *node.Host, cfg config.Provider) (*client, error) {
 	cert, err := issue(cfg.Cluster().IssuingCA(), identity{name: "talos:admin", organization: adminGroup, life: 24 * time.Hour})
 	if err != nil {
 		return nil, err
@@ -319,12 +340,12 @@ func admin(h *node.Host, cfg config.Provider, at netip.AddrPort) (*client, error
 	if err != nil {
 		return nil, err
 	}
-	return newClient(h.Spec().Address, func() []netip.AddrPort { return []netip.AddrPort{at} }, acceptedCAs(cfg), &key, ""), nil
+	return newClient(h.Spec().Address, func() []netip.AddrPort { return []netip.AddrPort{k.near(h, cfg)} }, acceptedCAs(cfg), &key, ""), nil
 }
 
 // bootstrapped applies the bootstrap manifests, until that worked.
 func (k *Kubernetes) bootstrapped(ctx context.Context, h *node.Host, cfg config.Provider) {
-	c, err := admin(h, cfg, netip.AddrPortFrom(h.Spec().Address, backendPort))
+	c, err := k.admin(h, cfg)
 	if err != nil {
 		h.Emit("error", err.Error())
 		return
@@ -337,8 +358,8 @@ func (k *Kubernetes) bootstrapped(ctx context.Context, h *node.Host, cfg config.
 
 // watchReady tells how the static pods are: the API server by its own word, the others by whether it lives, because
 // they serve no port in the lab.
-func (k *Kubernetes) watchReady(ctx context.Context, h *node.Host, cfg config.Provider, g *gate, ready func(string, bool)) {
-	c, err := admin(h, cfg, g.addr)
+func (k *Kubernetes) watchReady(ctx context.Context, h *node.Host, cfg config.Provider, ready func(string, bool)) {
+	c, err := k.admin(h, cfg)
 	if err != nil {
 		h.Emit("error", err.Error())
 		return

@@ -90,16 +90,17 @@ func (l *kubelet) run(ctx context.Context) {
 }
 
 // endpoints are the API servers that the machine knows, the nearest first.
-func (l *kubelet) endpoints() []netip.AddrPort { return endpointsOf(l.h, l.cfg) }
-
-func endpointsOf(h *node.Host, cfg config.Provider) []netip.AddrPort {
+func (l *kubelet) endpoints() []netip.AddrPort {
 	var res []netip.AddrPort
-	for _, a := range h.Endpoints() {
-		port := apiPort(cfg)
-		if !h.IsMachine(a) { // the load balancer in front of the cluster
-			port = endpointPort(cfg)
+	for _, a := range l.h.Endpoints() {
+		switch {
+		case a == l.h.Spec().Address && l.cfg.Machine().Type().IsControlPlane():
+			res = append(res, l.k.near(l.h, l.cfg))
+		case l.h.IsMachine(a):
+			res = append(res, netip.AddrPortFrom(a, apiPort(l.cfg)))
+		default: // the load balancer in front of the cluster
+			res = append(res, netip.AddrPortFrom(a, endpointPort(l.cfg)))
 		}
-		res = append(res, netip.AddrPortFrom(a, port))
 	}
 	return res
 }

@@ -57,7 +57,8 @@ func (p *process) once(ctx context.Context) error {
 	}
 	defer out.Close()
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
-	cmd.Env = append(os.Environ(), p.env...)
+	// Nothing else of the lab's own environment: there may be an age key in it.
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, p.env...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error {
 		if p.lost() {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 )
@@ -34,7 +33,7 @@ func (l *kubelet) talos(ctx context.Context) {
 	c := l.c
 	if l.cfg.Machine().Type().IsControlPlane() {
 		var err error
-		if c, err = admin(l.h, l.cfg, netip.AddrPortFrom(l.h.Spec().Address, apiPort(l.cfg))); err != nil {
+		if c, err = l.k.admin(l.h, l.cfg); err != nil {
 			l.h.Emit("error", err.Error())
 			return
 		}
