@@ -52,7 +52,7 @@ func (a *api) ApplyConfiguration(ctx context.Context, in *machine.ApplyConfigura
 	if !maintenance && !rolesOf(ctx).Includes(role.Admin) {
 		return nil, errNotAuthorized
 	}
-	rel := b.node.release
+	rel := b.release
 	if maintenance && rel.oldMaintenance && (in.Mode == modeNoReboot || in.Mode == modeStaged) {
 		return nil, status.Errorf(codes.Unimplemented,
 			"apply configuration --mode='%s' is not supported in maintenance mode", modeWord(in.Mode))
@@ -93,7 +93,7 @@ func (a *api) ApplyConfiguration(ctx context.Context, in *machine.ApplyConfigura
 
 // vet decodes and validates what was sent.
 func (b *boot) vet(ctx context.Context, in *machine.ApplyConfigurationRequest, maintenance bool) (config.Provider, []string, error) {
-	rel := b.node.release
+	rel := b.release
 	cfg, err := rel.parse(in.GetData())
 	if err != nil {
 		if maintenance && rel.oldMaintenance {
@@ -124,7 +124,7 @@ func (b *boot) decideMode(asked machine.ApplyConfigurationRequest_Mode, cfg conf
 		asked = modeNoReboot
 	}
 	var needsReboot error
-	if b.node.release.canReboot && !maintenance {
+	if b.release.canReboot && !maintenance {
 		needsReboot = canApplyImmediate(b.config(), cfg)
 	}
 	switch asked {
@@ -149,7 +149,7 @@ func (b *boot) decideMode(asked machine.ApplyConfigurationRequest_Mode, cfg conf
 // dryRun answers with the difference to the active configuration, secrets included, as nodes do.
 func (b *boot) dryRun(mode machine.ApplyConfigurationRequest_Mode, details string, cfg config.Provider, maintenance bool) (*machine.ApplyConfigurationResponse, error) {
 	text := "Node is running in maintenance mode and does not have a config yet."
-	if !maintenance || !b.node.release.oldMaintenance {
+	if !maintenance || !b.release.oldMaintenance {
 		diff, err := configdiff.DiffConfigs(b.config(), cfg)
 		if err != nil {
 			return nil, fmt.Errorf("failed to generate diff: %w", err)
@@ -178,7 +178,7 @@ func (b *boot) applyLasting(mode machine.ApplyConfigurationRequest_Mode, cfg con
 		b.setActive(cfg)
 	case modeReboot:
 		b.rebooting.Store(true)
-		b.goDo(func() { b.sequence("reboot", "", true, b.reboot(machine.RebootRequest_DEFAULT)) })
+		b.goDo(func() { b.sequence(seqReboot, "", true, b.rebootPhases(machine.RebootRequest_DEFAULT)) })
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/config"
+	mtype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 )
 
@@ -23,9 +24,11 @@ type outcome struct {
 // boot is one run of the operating system, from power on to reboot or power off. What is in it
 // is lost at the end; what must last is on the disks.
 type boot struct {
-	node  *Node
-	id    string // boot_id
-	disks disks
+	node    *Node
+	id      string // boot_id
+	disks   disks
+	version string // of Talos, such as "v1.13.5"
+	release release
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -63,17 +66,34 @@ type boot struct {
 	podVersion int
 	cancelPods context.CancelFunc // ends the static pods where Kubernetes is real
 
+	bootType mtype.Type // what the services were started for
+	started  bool       // the services were started
+
+	kubeletStarted bool // once in this boot
+
+	env       []string          // machine.env, as the boot found it
+	files     map[string][]byte // machine.files, as the boot found them
+	udev      string            // the rules, as the boot found them
+	isolation bool              // the security profile that the boot found wants sandboxd
+	pulled    map[string]image  // of the system's container runtime, by instance and reference
+	installMu sync.Mutex        // held while an installer runs for the LifecycleService
+
 	exit chan outcome
 }
 
 func newBoot(n *Node) (*boot, error) {
 	b := &boot{
-		node: n, id: uuid.New().String(), disks: n.currentDisks(),
+		node: n, id: uuid.New().String(), disks: n.currentDisks(), pulled: map[string]image{},
 		events: newStream(), wake: make(chan struct{}), exit: make(chan outcome, 1),
 	}
+	b.version = n.bootVersion(b.disks)
+	var err error
+	if b.release, err = releaseOf(b.version); err != nil {
+		return nil, err
+	}
+	n.runs(b.version)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.svc = newServices(b)
-	var err error
 	if b.state, err = newState(b.ctx, b); err != nil {
 		b.cancel()
 		return nil, fmt.Errorf("make resource state: %w", err)
@@ -85,16 +105,6 @@ func newBoot(n *Node) (*boot, error) {
 func (b *boot) run(ctx context.Context) outcome {
 	defer b.powerOff()
 	b.populate()
-	if err := b.loadConfig(); err != nil {
-		// A configuration that this version can't read: the node never opens its API.
-		b.node.emit("error", fmt.Sprintf("load configuration from STATE: %v", err))
-		<-ctx.Done()
-		return outcome{}
-	}
-	b.publishSequence("initialize", "", machine.SequenceEvent_START, nil)
-	b.setStage(runtime.MachineStageBooting)
-	b.svc.up("machined", "auditd", "syslogd", "udevd", "containerd")
-	b.publishSequence("initialize", "", machine.SequenceEvent_STOP, nil)
 	b.goDo(b.life)
 	select {
 	case out := <-b.exit:
@@ -140,24 +150,63 @@ func (b *boot) finish(out outcome) {
 	}
 }
 
-// life is the path from power on to running.
+// life is the path from power on to running: the sequences initialize, install and boot, and
+// maintenance mode in the first of them.
 func (b *boot) life() {
-	if !b.complete() {
-		if !b.maintenance() {
-			return
-		}
-	}
-	b.goDo(b.serveConfigured)
-	if !b.disks.installed() {
-		b.sequence("install", "", false, b.install)
+	ctx, release, err := b.seq.take(b.ctx, seqInitialize, false)
+	if err != nil {
 		return
 	}
-	b.sequence("boot", "", false, b.bootUp)
+	b.publishSequence(seqInitialize, "", machine.SequenceEvent_START, nil)
+	ok := b.runPhases(ctx, seqInitialize, "", b.initializePhases()) == nil && b.findConfig(ctx)
+	if ok {
+		b.publishSequence(seqInitialize, "", machine.SequenceEvent_STOP, nil)
+	}
+	release()
+	if !ok {
+		return
+	}
+	b.goDo(b.serveConfigured)
+	if b.unattended(b.ctx) {
+		return // it ends with a reboot
+	}
+	var install []phase
+	if !b.disks.installed() || b.disks.readBoot().Staged != "" {
+		install = b.installPhases()
+	}
+	b.sequence(seqInstall, "", false, install)
+	if len(install) == 0 && b.ctx.Err() == nil {
+		b.sequence(seqBoot, "", false, b.bootPhases())
+	}
+}
+
+// findConfig is the task loadConfig: a complete configuration from STATE, or one that maintenance
+// mode brings. Without it the sequence never ends.
+func (b *boot) findConfig(ctx context.Context) bool {
+	b.publishPhase(seqInitialize, "", "config", machine.PhaseEvent_START)
+	b.publishTask("", "loadConfig", machine.TaskEvent_START)
+	for {
+		err := b.loadConfig()
+		if err == nil {
+			break
+		}
+		// A configuration that this version can't read: the node never opens its API.
+		b.node.emit("error", fmt.Sprintf("controller failed: config.AcquireController: failed to load %q from STATE: %v", "config.yaml", err))
+		if !sleep(ctx, max(2*time.Second, b.node.opts.Timings.FailurePause)) {
+			return false
+		}
+	}
+	if !b.complete() && !b.maintenance(ctx) {
+		return false
+	}
+	b.publishTask("", "loadConfig", machine.TaskEvent_STOP)
+	b.publishPhase(seqInitialize, "", "config", machine.PhaseEvent_STOP)
+	return true
 }
 
 // maintenance serves the maintenance API until a complete configuration is there.
-func (b *boot) maintenance() bool {
-	b.publishTask("runningMaintenance", machine.TaskEvent_START)
+func (b *boot) maintenance(ctx context.Context) bool {
+	b.publishTask("", "runningMaintenance", machine.TaskEvent_START)
 	b.setStage(runtime.MachineStageMaintenance)
 	if err := b.openAPI(true); err != nil {
 		b.node.emit("error", err.Error())
@@ -165,12 +214,12 @@ func (b *boot) maintenance() bool {
 	}
 	for !b.complete() {
 		select {
-		case <-b.ctx.Done():
+		case <-ctx.Done():
 			return false
 		case <-b.configChanged():
 		}
 	}
-	b.publishTask("runningMaintenance", machine.TaskEvent_STOP)
+	b.publishTask("", "runningMaintenance", machine.TaskEvent_STOP)
 	b.setStage(runtime.MachineStageBooting)
 	// For a moment the API still answers as before. The reply to the call that brought the
 	// configuration gets through; then the listener goes away and connections break.
@@ -195,64 +244,89 @@ func (b *boot) serveConfigured() {
 	}
 }
 
-// install writes Talos to the disk and reboots.
-func (b *boot) install(ctx context.Context) error {
-	b.setStage(runtime.MachineStageInstalling)
-	b.publishPhase("install", machine.PhaseEvent_START)
-	if !sleep(ctx, b.node.opts.Timings.Install) {
-		return ctx.Err()
-	}
+// mountVolumes makes what is missing on the system disk, and takes the configuration there.
+func (b *boot) mountVolumes(context.Context) error {
 	if err := b.disks.format(); err != nil {
 		return err
 	}
 	if err := b.persistOnDisk(); err != nil {
 		return err
 	}
+	b.showIdentity()
 	b.showVolumes()
-	b.publishPhase("install", machine.PhaseEvent_STOP)
-	b.setStage(runtime.MachineStageRebooting)
-	b.stopAll(ctx)
-	b.finish(outcome{down: b.node.opts.Timings.Down})
 	return nil
 }
 
-// bootUp starts the services and waits for them; a control plane waits here for its etcd.
-func (b *boot) bootUp(ctx context.Context) error {
+// startAllServices starts the services for the machine's type and waits for them; a control plane
+// waits here for its etcd. A later change of the type starts and stops none (seen on 1.14).
+func (b *boot) startAllServices(ctx context.Context) error {
 	t := b.node.opts.Timings
-	if err := b.disks.format(); err != nil {
-		return err
+	b.mu.Lock()
+	b.bootType, b.started = machineTypeOf(b.active), true
+	isolation := b.isolation
+	b.mu.Unlock()
+	cp := b.bootType.IsControlPlane()
+	if isolation {
+		b.svc.set("sandboxd", stPreparing, "Creating service runner")
 	}
-	if err := b.persistOnDisk(); err != nil {
-		return err
-	}
-	b.showVolumes()
 	b.svc.set("cri", stStarting, "Starting service")
-	cp := b.machineType().IsControlPlane()
 	if cp {
 		b.svc.set("trustd", stWaiting, `Waiting for service "containerd" to be "up", time sync, network`)
-		b.svc.set("etcd", stWaiting, `Waiting for service "cri" to be "up", time sync, network, etcd spec`)
+		if b.etcdConfigured() {
+			b.svc.set("etcd", stWaiting, `Waiting for service "cri" to be "up", time sync, network, etcd spec`)
+		}
 	}
-	b.svc.set("kubelet", stWaiting, `Waiting for service "cri" to be "up", time sync, network, nodename`)
+	if kubernetes(b.config()) {
+		b.svc.set("kubelet", stWaiting, `Waiting for service "cri" to be "up", time sync, network, nodename`)
+	}
 	if !sleep(ctx, t.CRI) {
 		return ctx.Err()
+	}
+	if isolation {
+		b.svc.up("sandboxd")
 	}
 	b.svc.up("cri")
 	if cp {
 		b.svc.up("trustd")
-		b.startEtcd()
 	}
-	b.svc.set("kubelet", stPreparing, "Running pre state")
-	b.goDo(b.kubelet)
+	b.startKubernetes()
 	for _, id := range []string{"etcd", "kubelet"} {
-		if id == "etcd" && !cp {
+		if st, _, _ := b.svc.state(id); st == "" {
 			continue
 		}
 		if !b.waitUp(ctx, id) {
 			return ctx.Err()
 		}
 	}
-	b.setStage(runtime.MachineStageRunning)
 	return nil
+}
+
+// startKubernetes starts etcd and the kubelet as far as the configuration has them and they don't
+// run: at boot, and on 1.14 when a node without Kubernetes gets it.
+func (b *boot) startKubernetes() {
+	b.mu.Lock()
+	started, cp := b.started, b.bootType.IsControlPlane()
+	b.mu.Unlock()
+	if up, _ := b.svc.is("cri"); !started || !up || b.stopping() {
+		return
+	}
+	if cp && b.etcdConfigured() && b.getEtcd() == nil {
+		b.startEtcd()
+	}
+	b.mu.Lock()
+	start := kubernetes(b.active) && !b.kubeletStarted
+	b.kubeletStarted = b.kubeletStarted || start
+	b.mu.Unlock()
+	if start {
+		b.svc.set("kubelet", stPreparing, "Running pre state")
+		b.goDo(b.kubelet)
+	}
+}
+
+// etcdConfigured says whether the configuration has what etcd needs.
+func (b *boot) etcdConfigured() bool {
+	cfg := b.config()
+	return cfg != nil && cfg.Cluster() != nil && cfg.Cluster().Etcd().CA() != nil
 }
 
 // waitUp waits until a service is up: running and healthy, or finished (Bootstrap finishes etcd
@@ -271,25 +345,28 @@ func (b *boot) waitUp(ctx context.Context, id string) bool {
 	}
 }
 
-// stopAll stops the services in order and closes the API. For a moment apid still answers while
-// machined is gone.
-func (b *boot) stopAll(ctx context.Context) {
-	t := b.node.opts.Timings
-	b.publishPhase("stopServices", machine.PhaseEvent_START)
+// stopServices stops what uses the EPHEMERAL partition.
+func (b *boot) stopServices(ctx context.Context) error {
 	b.stopPods()
 	b.stopService("kubelet")
 	b.stopEtcd()
+	b.stopService("trustd")
 	b.stopService("cri")
-	b.publishPhase("stopServices", machine.PhaseEvent_STOP)
-	sleep(ctx, t.Stop)
-	b.publishPhase("stopEverything", machine.PhaseEvent_START)
-	b.publishTask("stopAllServices", machine.TaskEvent_START)
-	b.publishTask("stopAllServices", machine.TaskEvent_STOP)
+	b.stopService("sandboxd")
+	sleep(ctx, b.node.opts.Timings.Stop)
+	return nil
+}
+
+// stopEverything stops the rest and closes the API. For a moment apid still answers while
+// machined is gone.
+func (b *boot) stopEverything(ctx context.Context) error {
+	t := b.node.opts.Timings
 	// Watchers get the last events before the line goes dead.
 	sleep(ctx, t.Stop/4)
 	b.machinedGone.Store(true)
 	sleep(ctx, t.Stop/4)
 	b.closeAPI(t.Stop / 4)
+	return nil
 }
 
 func (b *boot) stopService(id string) {

@@ -15,11 +15,14 @@ import (
 // control plane without data from starting a second cluster.
 func (a *api) Bootstrap(ctx context.Context, in *machine.BootstrapRequest) (*machine.BootstrapResponse, error) {
 	b := a.boot
-	if !b.criUp(ctx) {
+	if !b.criUp(ctx) || b.installing() {
 		return nil, status.Error(codes.FailedPrecondition, "bootstrap is not available yet")
 	}
 	if err := a.checkControlPlane("bootstrap"); err != nil {
 		return nil, err
+	}
+	if b.release.multiDoc && !b.etcdConfigured() {
+		return nil, status.Error(codes.InvalidArgument, "etcd is not configured, bootstrap is not possible")
 	}
 	if !b.timeSynced(ctx) {
 		return nil, status.Error(codes.FailedPrecondition, "time is not in sync yet")
@@ -41,7 +44,7 @@ func (a *api) Bootstrap(ctx context.Context, in *machine.BootstrapRequest) (*mac
 
 // criUp waits a moment for the container runtime, where the release does.
 func (b *boot) criUp(ctx context.Context) bool {
-	if !b.node.release.bootstrapWaits {
+	if !b.release.bootstrapWaits {
 		up, _ := b.svc.is("cri")
 		return up
 	}

@@ -1,10 +1,8 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"time"
 
@@ -12,49 +10,9 @@ import (
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configdiff"
-	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/container"
 	configres "github.com/siderolabs/talos/pkg/machinery/resources/config"
-	yaml "go.yaml.in/yaml/v3"
 )
-
-// parse decodes a configuration strictly, as the release does: a kind that came later is "not registered".
-func (r release) parse(data []byte) (config.Provider, error) {
-	if err := r.checkKinds(data); err != nil {
-		return nil, err
-	}
-	return configloader.NewFromBytes(data)
-}
-
-func (r release) checkKinds(data []byte) error {
-	if len(r.unknownKinds) == 0 {
-		return nil
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var doc yaml.Node
-		if err := dec.Decode(&doc); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return nil //nolint:nilerr // the loader says what is wrong with the YAML, in Talos's words
-		}
-		var head struct {
-			Kind       string `yaml:"kind"`
-			APIVersion string `yaml:"apiVersion"`
-			Name       string `yaml:"name"`
-		}
-		if doc.Decode(&head) != nil || !r.unknownKinds[head.Kind] {
-			continue
-		}
-		line := doc.Line
-		if len(doc.Content) > 0 {
-			line = doc.Content[0].Line
-		}
-		return fmt.Errorf("error decoding document %s/%s/%s (line %d): %q %q: not registered",
-			head.APIVersion, head.Kind, head.Name, line, head.Kind, head.APIVersion)
-	}
-}
 
 // config is the active configuration; nil when there is none.
 func (b *boot) config() config.Provider {
@@ -84,7 +42,7 @@ func (b *boot) loadConfig() error {
 		b.showConfig()
 		return err
 	}
-	cfg, err := b.node.release.parse(data)
+	cfg, err := b.release.parse(data)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,10 @@ func (b *boot) showConfig() {
 		b.showNode(hostname)
 		b.announce()
 		b.restartChanged()
+		b.startKubernetes()
+		if b.startedServices() {
+			b.showEnvironment()
+		}
 	}
 	if before != hostname || b.complete() {
 		b.recertify()
@@ -165,7 +169,7 @@ func (b *boot) showSecrets() {
 			DNSNames: names(h), FQDN: h,
 		}
 	})
-	if !b.machineType().IsControlPlane() {
+	if !b.machineType().IsControlPlane() || !kubernetes(cfg) {
 		return
 	}
 	put(b, "secrets.RootEtcdController", secrets.NewEtcdRoot(secrets.EtcdRootID), func(r *secrets.EtcdRoot) {
@@ -189,7 +193,7 @@ func (b *boot) showNode(hostname string) {
 		b.putNodeAddress(network.FilteredNodeAddressID(id, k8s.NodeAddressFilterNoK8s), prefix)
 		b.putNodeAddress(network.FilteredNodeAddressID(id, k8s.NodeAddressFilterOnlyK8s))
 	}
-	if hostname == "" {
+	if hostname == "" || !kubernetes(cfg) {
 		return
 	}
 	put(b, "k8s.NodenameController", k8s.NewNodename(k8s.NamespaceName, k8s.NodenameID), func(r *k8s.Nodename) {
@@ -207,7 +211,7 @@ func (b *boot) showNode(hostname string) {
 		*r.TypedSpec() = etcd.SpecSpec{
 			Name: hostname, AdvertisedAddresses: []netip.Addr{spec.Address},
 			ListenPeerAddresses: []netip.Addr{netip.IPv4Unspecified()}, ListenClientAddresses: []netip.Addr{netip.IPv4Unspecified()},
-			Image: "registry.k8s.io/etcd:" + b.node.release.etcd, ExtraArgs: map[string]etcd.ArgValues{},
+			Image: "registry.k8s.io/etcd:" + b.release.etcd, ExtraArgs: map[string]etcd.ArgValues{},
 		}
 	})
 }
@@ -260,7 +264,8 @@ func (b *boot) showEndpoints() {
 			r.TypedSpec().Addresses = discovered
 		})
 	}
-	if u := b.config().Cluster().Endpoint(); u != nil {
+	if kubernetes(b.config()) {
+		u := b.config().Cluster().Endpoint()
 		if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
 			put(b, "k8s.EndpointController", k8s.NewEndpoint(k8s.ControlPlaneNamespaceName, k8s.ControlPlaneKubernetesEndpointsID), func(r *k8s.Endpoint) {
 				r.TypedSpec().Addresses = []netip.Addr{addr}

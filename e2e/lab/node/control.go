@@ -139,10 +139,18 @@ func (n *Node) Configure(config []byte) error {
 	if running {
 		return fmt.Errorf("configure node %s: it is running", n.Name())
 	}
-	if _, err := n.release.parse(config); err != nil {
+	version := n.bootVersion(n.disks)
+	rel, err := releaseOf(version)
+	if err == nil {
+		_, err = rel.parse(config)
+	}
+	if err != nil {
 		return fmt.Errorf("configure node %s: %w", n.Name(), err)
 	}
 	if err := n.disks.format(); err != nil {
+		return err
+	}
+	if err := n.disks.writeBoot(bootEntries{Default: version}); err != nil {
 		return err
 	}
 	return n.disks.write(n.disks.config(), config)

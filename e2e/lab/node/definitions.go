@@ -207,6 +207,8 @@ func newDefinitions() []meta.ResourceWithRD {
 		&runtime.BootID{},
 		&runtime.ImageFactorySchematic{},
 		&runtime.KernelModuleStatus{},
+		&unattendedStatus{},
+		&rebootRequest{},
 		&storage.LVMLogicalVolumeSpec{},
 		&storage.LVMLogicalVolumeStatus{},
 		&storage.LVMPhysicalVolumeSpec{},

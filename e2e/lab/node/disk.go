@@ -12,11 +12,21 @@ import (
 // record is what the lab keeps of a machine beside its disks: the hardware, its power switch,
 // and what was asked of it.
 type record struct {
-	Spec     Spec     `json:"spec"`
+	Spec Spec `json:"spec"`
+	// Media is the Talos version of what the machine boots while nothing is installed.
+	Media    string   `json:"media,omitempty"`
 	Off      bool     `json:"off,omitempty"`
 	Counters Counters `json:"counters"`
 	// InitialCluster are the members that form etcd together with this one, until this one has data.
 	InitialCluster string `json:"initialCluster,omitempty"`
+}
+
+// media is the version of the boot media; records of an older lab have the one that ran.
+func (r record) media() string {
+	if r.Media != "" {
+		return r.Media
+	}
+	return r.Spec.TalosVersion
 }
 
 // disks are the machine's partitions as folders: META (Talos is installed), STATE (configuration
@@ -29,6 +39,8 @@ type disks struct {
 
 func (d disks) record() string    { return filepath.Join(d.dir, "machine.json") }
 func (d disks) meta() string      { return filepath.Join(d.dir, "META") }
+func (d disks) boot() string      { return filepath.Join(d.meta(), "boot.json") }
+func (d disks) images() string    { return filepath.Join(d.ephemeral(), "lib", "images.json") }
 func (d disks) state() string     { return filepath.Join(d.dir, "STATE") }
 func (d disks) config() string    { return filepath.Join(d.state(), "config.yaml") }
 func (d disks) identity() string  { return filepath.Join(d.state(), "node-identity.yaml") }
@@ -91,6 +103,34 @@ func (d disks) writeRecord(r record) error {
 		return err
 	}
 	return d.write(d.record(), b)
+}
+
+// bootEntries are what the boot loader has: the version that boots, the one that a rollback goes
+// back to (empty before the first upgrade), and the image that the next boot is to install.
+type bootEntries struct {
+	Default  string `json:"default"`
+	Fallback string `json:"fallback,omitempty"`
+	Staged   string `json:"staged,omitempty"`
+	// Disk is the system disk, such as "vda".
+	Disk string `json:"disk,omitempty"`
+}
+
+// readBoot returns the boot entries; zero when nothing is installed.
+func (d disks) readBoot() bootEntries {
+	var e bootEntries
+	b, err := os.ReadFile(d.boot())
+	if err != nil || json.Unmarshal(b, &e) != nil {
+		return bootEntries{}
+	}
+	return e
+}
+
+func (d disks) writeBoot(e bootEntries) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return d.write(d.boot(), b)
 }
 
 // readConfig returns the configuration on STATE; nil when there is none.

@@ -36,6 +36,12 @@ func (a *api) etcdOf(name string) (*etcdService, error) {
 	if e := a.boot.getEtcd(); e != nil {
 		return e, nil
 	}
+	if !a.boot.etcdConfigured() {
+		if name == "member list" {
+			return nil, errNoEndpoints
+		}
+		return nil, errors.New("failed to create etcd client: error building etcd client TLS config: open /system/secrets/etcd/admin.crt: no such file or directory")
+	}
 	e := &etcdService{b: a.boot, name: a.boot.hostname(), disabled: true}
 	if err := e.writePKI(); err != nil {
 		return nil, fmt.Errorf("failed to create etcd client: %w", err)

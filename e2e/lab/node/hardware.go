@@ -35,7 +35,7 @@ func (b *boot) populate() {
 		*r.TypedSpec() = runtime.PlatformMetadataSpec{Platform: "metal", InstanceID: spec.UUID}
 	})
 	put(b, "runtime.SecurityStateController", runtime.NewSecurityStateSpec(runtime.NamespaceName), func(*runtime.SecurityState) {})
-	if b.node.release.newResources {
+	if b.release.newResources {
 		put(b, "runtime.BootIDController", runtime.NewBootID(), func(r *runtime.BootID) { r.TypedSpec().BootID = b.id })
 	}
 	b.node.mu.Lock()
@@ -148,6 +148,9 @@ func (b *boot) showVolumes() {
 // systemDisk is the disk that Talos is installed on: the one the configuration names, else the first.
 func (b *boot) systemDisk() string {
 	disks := b.node.Spec().Disks
+	if d := b.disks.readBoot().Disk; d != "" {
+		return d
+	}
 	if cfg := b.config(); cfg != nil && cfg.Machine() != nil && cfg.Machine().Install() != nil {
 		for _, d := range disks {
 			if cfg.Machine().Install().Disk() == "/dev/"+d.Name {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/config"
+	coreconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 
@@ -118,7 +119,7 @@ func (b *boot) waitRunning(id string) bool {
 
 func (b *boot) stopping() bool {
 	switch b.seq.running() {
-	case "reboot", "reset", "shutdown":
+	case seqReboot, seqReset, seqShutdown, seqUpgrade, seqStageUpgrade:
 		return true
 	}
 	return b.ctx.Err() != nil
@@ -222,7 +223,7 @@ func (b *boot) restartChanged() {
 		return
 	}
 	now := map[string]string{
-		"kubelet":                 section(raw.MachineConfig.MachineKubelet) + fmt.Sprint(cfg.Machine().NodeTaints()),
+		"kubelet":                 section(raw.MachineConfig.MachineKubelet) + fmt.Sprint(cfg.Machine().NodeTaints(), cfg.Machine().Type()),
 		"kube-apiserver":          section(raw.ClusterConfig.APIServerConfig) + documents(cfg, "KubeAPIServerConfig", "KubeAuthenticationConfig", "KubeAuthorizerConfig", "KubeAuditPolicyConfig", "KubeAdmissionControlConfig"),
 		"kube-controller-manager": section(raw.ClusterConfig.ControllerManagerConfig) + documents(cfg, "KubeControllerManagerConfig"),
 		"kube-scheduler":          section(raw.ClusterConfig.SchedulerConfig) + documents(cfg, "KubeSchedulerConfig"),
@@ -261,12 +262,24 @@ func section(v any) string {
 // documents are the configuration's documents of the given kinds, as text.
 func documents(cfg config.Provider, kinds ...string) string {
 	var out strings.Builder
-	for _, d := range cfg.Documents() {
-		if slices.Contains(kinds, d.Kind()) {
-			out.WriteString(section(d))
-		}
+	for _, d := range documentsOf(cfg, kinds...) {
+		out.WriteString(section(d))
 	}
 	return out.String()
+}
+
+// documentsOf are the configuration's documents of the given kinds.
+func documentsOf(cfg config.Provider, kinds ...string) []coreconfig.Document {
+	if cfg == nil {
+		return nil
+	}
+	var out []coreconfig.Document
+	for _, d := range cfg.Documents() {
+		if slices.Contains(kinds, d.Kind()) {
+			out = append(out, d)
+		}
+	}
+	return out
 }
 
 func (b *boot) restartKubelet() {

@@ -80,6 +80,9 @@ func (a *api) Read(in *machine.ReadRequest, srv machine.MachineService_ReadServe
 			a.boot.node.Spec().TalosVersion),
 	}
 	content, ok := files[in.Path]
+	if made, there := a.boot.configuredFile(in.Path); there {
+		content, ok = string(made), true
+	}
 	if !ok {
 		return fmt.Errorf("stat %s: no such file or directory", in.Path)
 	}
@@ -187,12 +190,4 @@ func (c *clusterAPI) notReady() []string {
 
 type inspectAPI struct {
 	inspect.UnimplementedInspectServiceServer
-}
-
-type imageAPI struct {
-	machine.UnimplementedImageServiceServer
-}
-
-type lifecycleAPI struct {
-	machine.UnimplementedLifecycleServiceServer
 }

@@ -18,9 +18,8 @@ import (
 
 // Node is one simulated machine. All methods may be called from any goroutine.
 type Node struct {
-	opts    Options
-	release release
-	disks   disks
+	opts  Options
+	disks disks
 
 	mu       sync.Mutex
 	rec      record
@@ -55,8 +54,14 @@ func New(spec Spec, opts Options) (*Node, error) {
 		if spec.Address.IsValid() {
 			rec.Spec.Address = spec.Address
 		}
-		if spec.TalosVersion != "" {
-			rec.Spec.TalosVersion = spec.TalosVersion
+		if spec.TalosVersion != "" && spec.TalosVersion != rec.media() {
+			// other boot media, and the disk written with it
+			rec.Spec.TalosVersion, rec.Media = spec.TalosVersion, spec.TalosVersion
+			if n.disks.installed() {
+				if err := n.disks.writeBoot(bootEntries{Default: spec.TalosVersion}); err != nil {
+					return nil, err
+				}
+			}
 		}
 	case errors.Is(err, fs.ErrNotExist):
 		rec.Spec = spec
@@ -66,10 +71,8 @@ func New(spec Spec, opts Options) (*Node, error) {
 	if rec.Spec, err = rec.Spec.withDefaults(); err != nil {
 		return nil, err
 	}
+	rec.Media = rec.media()
 	n.rec = rec
-	if n.release, err = releaseOf(rec.Spec.TalosVersion); err != nil {
-		return nil, err
-	}
 	opts.Net.Name(rec.Spec.Address, rec.Spec.Name)
 	return n, n.disks.writeRecord(rec)
 }

@@ -134,7 +134,7 @@ func (a *api) admit(ctx context.Context, method string) error {
 	if a.boot.machinedGone.Load() {
 		return status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial unix /system/run/machined/machine.sock: connect: no such file or directory"`)
 	}
-	if a.server.maintenance && a.boot.node.release.oldMaintenance && oldMaintenanceLacks[method] {
+	if a.server.maintenance && a.boot.release.oldMaintenance && oldMaintenanceLacks[method] {
 		return status.Error(codes.Unimplemented, "API is not implemented in maintenance mode")
 	}
 	return authorize(ctx, method)

@@ -107,11 +107,13 @@ func (b *boot) register(srv *grpc.Server, a *api) {
 	storage.RegisterStorageServiceServer(srv, &storageAPI{boot: b})
 	filtered := state.WrapCore(state.Filter(b.state, accessPolicy(b.state)))
 	cosi.RegisterStateServer(srv, cosiserver.NewState(filtered))
-	if a.server.maintenance && b.node.release.oldMaintenance {
+	if a.server.maintenance && b.release.oldMaintenance {
 		return
 	}
-	machine.RegisterImageServiceServer(srv, &imageAPI{})
-	machine.RegisterLifecycleServiceServer(srv, &lifecycleAPI{})
+	if b.release.lifecycle {
+		machine.RegisterImageServiceServer(srv, &imageAPI{boot: b})
+		machine.RegisterLifecycleServiceServer(srv, &lifecycleAPI{boot: b})
+	}
 	cluster.RegisterClusterServiceServer(srv, &clusterAPI{boot: b})
 	inspect.RegisterInspectServiceServer(srv, &inspectAPI{})
 	timeapi.RegisterTimeServiceServer(srv, &timeAPI{})

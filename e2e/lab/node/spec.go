@@ -23,7 +23,8 @@ type Spec struct {
 	Address netip.Addr `json:"address"`
 	// UUID is the SMBIOS system UUID; derived from the name when empty.
 	UUID string `json:"uuid"`
-	// TalosVersion is the version that the machine boots; default v1.13.5.
+	// TalosVersion is the version of the machine's boot media, default v1.13.5; of a machine in
+	// the lab it is the version that runs, or ran last.
 	TalosVersion string `json:"talosVersion"`
 	// Disks are its block devices; default one virtio disk vda of 10 GiB.
 	Disks []Disk `json:"disks"`
@@ -77,6 +78,8 @@ type Counters struct {
 	Reboot             int `json:"reboot"`
 	Reset              int `json:"reset"`
 	Shutdown           int `json:"shutdown"`
+	Upgrade            int `json:"upgrade"`
+	Rollback           int `json:"rollback"`
 	EtcdRemoveMember   int `json:"etcdRemoveMember"`
 	EtcdLeaveCluster   int `json:"etcdLeaveCluster"`
 	EtcdForfeit        int `json:"etcdForfeit"`

@@ -42,7 +42,7 @@ var namespaces = [][2]string{
 // on every node and in every boot, so all share one.
 func newState(_ context.Context, b *boot) (state.State, error) {
 	shared := oldTypes
-	if b.node.release.newResources {
+	if b.release.newResources {
 		shared = allTypes
 	}
 	types, err := shared()

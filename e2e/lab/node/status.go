@@ -7,6 +7,7 @@ import (
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	mtype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
@@ -120,9 +121,15 @@ func (b *boot) checkNetwork() string {
 }
 
 func (b *boot) checkServices() string {
-	required := []string{"apid", "machined", "kubelet"}
+	required := []string{"apid", "machined"}
+	if kubernetes(b.config()) {
+		required = append(required, "kubelet")
+	}
 	if b.machineType().IsControlPlane() {
-		required = append(required, "etcd", "trustd")
+		if b.etcdConfigured() || !b.release.multiDoc {
+			required = append(required, "etcd")
+		}
+		required = append(required, "trustd")
 	}
 	list, err := safe.StateListAll[*v1alpha1.Service](b.ctx, b.state)
 	if err != nil {
@@ -198,7 +205,10 @@ func (b *boot) checkNodeReady() string {
 
 // machineType is what the active configuration makes of the machine.
 func (b *boot) machineType() mtype.Type {
-	cfg := b.config()
+	return machineTypeOf(b.config())
+}
+
+func machineTypeOf(cfg config.Provider) mtype.Type {
 	if cfg == nil || cfg.Machine() == nil {
 		return mtype.TypeUnknown
 	}

@@ -8,6 +8,12 @@ type Timings struct {
 	Transition time.Duration
 	// Install is how long the installer runs.
 	Install time.Duration
+	// Upgrade is how long the installer of an upgrade runs, Pull how long an image takes to come.
+	Upgrade, Pull time.Duration
+	// RebootRequest is the time between the end of an unattended installation and its reboot.
+	RebootRequest time.Duration
+	// MemberCheck is how long the deprecated Upgrade call waits for each etcd member's answer.
+	MemberCheck time.Duration
 	// Stop is how long services take to stop in a reboot, reset or shutdown.
 	Stop time.Duration
 	// Down is how long a rebooting machine is away.
@@ -35,6 +41,8 @@ type Timings struct {
 func Fast() Timings {
 	return Timings{
 		Transition: 100 * time.Millisecond, Install: 400 * time.Millisecond,
+		Upgrade: 200 * time.Millisecond, Pull: 50 * time.Millisecond,
+		RebootRequest: 300 * time.Millisecond, MemberCheck: 2 * time.Second,
 		Stop: 150 * time.Millisecond, Down: 500 * time.Millisecond,
 		CRI: 250 * time.Millisecond, Kubelet: 150 * time.Millisecond,
 		JoinRetry: 200 * time.Millisecond, PromoteRetry: 300 * time.Millisecond,
@@ -49,6 +57,8 @@ func Fast() Timings {
 func Real() Timings {
 	return Timings{
 		Transition: 3 * time.Second, Install: 30 * time.Second,
+		Upgrade: 20 * time.Second, Pull: 10 * time.Second,
+		RebootRequest: 5 * time.Second, MemberCheck: 15 * time.Second,
 		Stop: 15 * time.Second, Down: 25 * time.Second,
 		CRI: 15 * time.Second, Kubelet: 10 * time.Second,
 		JoinRetry: 3 * time.Second, PromoteRetry: 15 * time.Second,

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 )
@@ -16,33 +17,76 @@ type release struct {
 	oldMaintenance bool
 	// bootstrapWaits: Bootstrap waits up to a second for CRI before it says "not available yet".
 	bootstrapWaits bool
-	// bootIDResource: BootIDs.runtime.talos.dev and the other types that came with 1.14 exist.
+	// newResources: the resource types that came with 1.14 exist.
 	newResources bool
-	// unknownKinds are configuration documents that came after this version.
-	unknownKinds map[string]bool
+	// lifecycle: ImageService, LifecycleService and DebugService exist (since 1.13).
+	lifecycle bool
+	// multiDoc: what a cluster is may come from documents of its own, or be missing (since 1.14).
+	multiDoc bool
+	// laterKinds are configuration documents that came after this version: "not registered".
+	laterKinds map[string]bool
+	// newerKinds are documents that the node knows and the lab's machinery library doesn't.
+	newerKinds map[string]bool
+	// yamlError words an error of the YAML parser as the version's library does.
+	yamlError func(error) error
 	// etcd is the image tag that the node says it runs.
 	etcd string
 }
 
-var kindsSince114 = set(
-	"DiscoveryServiceConfig", "FilesystemTrimConfig", "HTTPProbeConfig", "LVMLogicalVolumeConfig",
-	"LVMVolumeGroupConfig", "SysctlConfig", "SysfsConfig", "KubeAPIServerConfig",
-	"KubeAdmissionControlConfig", "KubeAuditPolicyConfig", "KubeAuthenticationConfig",
-	"KubeAuthorizerConfig", "KubeControllerManagerConfig", "KubeEtcdEncryptionConfig",
-	"KubeFlannelCNIConfig", "KubeNetworkConfig", "KubeProxyConfig", "KubeSchedulerConfig",
-	"ImageCacheConfig",
+// Documents by the version that brought them, as the machinery libraries v1.12.5, v1.13.5 and
+// v1.14.0-alpha.2 register them.
+var (
+	kindsSince113 = set(
+		"BlackholeRouteConfig", "EnvironmentConfig", "ExternalVolumeConfig", "ImageVerificationConfig",
+		"KubeSpanConfig", "RoutingRuleConfig", "TCPProbeConfig", "VRFConfig",
+	)
+	kindsSince114 = set(
+		"DiscoveryServiceConfig", "FilesystemTrimConfig", "HTTPProbeConfig", "LVMLogicalVolumeConfig",
+		"LVMVolumeGroupConfig", "SysctlConfig", "SysfsConfig", "KubeAPIServerConfig",
+		"KubeAdmissionControlConfig", "KubeAuditPolicyConfig", "KubeAuthenticationConfig",
+		"KubeAuthorizerConfig", "KubeControllerManagerConfig", "KubeEtcdEncryptionConfig",
+		"KubeFlannelCNIConfig", "KubeNetworkConfig", "KubeProxyConfig", "KubeSchedulerConfig",
+		"ImageCacheConfig",
+	)
+	// kindsOfRC1 are known to v1.14.0-rc.1 and not to v1.14.0-alpha.2 (talos-observed-114.md 3).
+	kindsOfRC1 = set(
+		"BGPInstanceConfig", "CRIBaseRuntimeSpecConfig", "CRICustomizationConfig", "ContainerConfig",
+		"DiscoveryIdentityConfig", "EtcFileConfig", "FilesystemScrubConfig", "KernelModuleConfig",
+		"KubeAPIServerCAConfig", "KubeAggregatorCAConfig", "KubeClusterConfig", "KubeCoreDNSConfig",
+		"KubeCredentialProviderConfig", "KubeExternalManifestConfig", "KubeInlineManifestConfig",
+		"KubeNodeConfig", "KubePrismConfig", "KubeServiceAccountConfig", "KubeStaticPodConfig",
+		"KubeTalosAPIAccessConfig", "KubeletConfig", "RAIDArrayConfig", "SecurityProfileConfig",
+		"UdevRulesConfig", "UnattendedInstallConfig", "VethConfig",
+	)
 )
 
 var releases = map[int]release{
-	12: {minor: 12, canReboot: true, oldMaintenance: true, bootstrapWaits: true, unknownKinds: kindsSince114, etcd: "v3.6.8"},
-	13: {minor: 13, canReboot: true, bootstrapWaits: true, unknownKinds: kindsSince114, etcd: "v3.6.12"},
-	14: {minor: 14, newResources: true, etcd: "v3.7.1"},
+	12: {
+		minor: 12, canReboot: true, oldMaintenance: true, bootstrapWaits: true, etcd: "v3.6.8",
+		laterKinds: union(kindsSince113, kindsSince114, kindsOfRC1), yamlError: yamlError112,
+	},
+	13: {
+		minor: 13, canReboot: true, bootstrapWaits: true, lifecycle: true, etcd: "v3.6.12",
+		laterKinds: union(kindsSince114, kindsOfRC1), yamlError: yamlError113,
+	},
+	14: {
+		minor: 14, newResources: true, lifecycle: true, multiDoc: true, etcd: "v3.7.1",
+		newerKinds: kindsOfRC1, yamlError: yamlError114,
+	},
 }
 
 func set(names ...string) map[string]bool {
 	m := make(map[string]bool, len(names))
 	for _, n := range names {
 		m[n] = true
+	}
+	return m
+}
+
+func union(sets ...map[string]bool) map[string]bool {
+	m := map[string]bool{}
+	for _, s := range sets {
+		maps.Copy(m, s)
 	}
 	return m
 }
@@ -58,4 +102,13 @@ func releaseOf(version string) (release, error) {
 		}
 	}
 	return release{}, fmt.Errorf("simulate Talos %q: the lab knows v1.12, v1.13 and v1.14 only", version)
+}
+
+// etcdMinor is the minor version of the etcd 3 that the release runs: members of 3.6 can't join a
+// cluster of 3.7.
+func (r release) etcdMinor() int {
+	if r.minor >= 14 {
+		return 7
+	}
+	return 6
 }

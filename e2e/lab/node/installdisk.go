@@ -1,0 +1,80 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cosi-project/runtime/pkg/safe"
+	blockpb "github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/block"
+	"github.com/siderolabs/talos/pkg/machinery/cel"
+	"github.com/siderolabs/talos/pkg/machinery/cel/celenv"
+	"github.com/siderolabs/talos/pkg/machinery/proto"
+	"github.com/siderolabs/talos/pkg/machinery/resources/block"
+)
+
+// installDisk is the disk that the installer writes to: the one it was installed on, else what the
+// configuration selects. A path that names no device directly, such as /dev/disk/by-id/…, counts as
+// the first disk.
+func (b *boot) installDisk() (string, error) {
+	if d := b.disks.readBoot().Disk; d != "" {
+		return d, nil
+	}
+	disks := b.node.Spec().Disks
+	cfg := b.config()
+	if b.disks.installed() || cfg == nil || cfg.Machine() == nil || cfg.Machine().Install() == nil {
+		return disks[0].Name, nil
+	}
+	expr, err := b.diskSelector()
+	if err != nil {
+		return "", err
+	}
+	if expr != nil {
+		return b.matchDisk(*expr)
+	}
+	path := cfg.Machine().Install().Disk()
+	name, direct := strings.CutPrefix(path, "/dev/")
+	if !direct || strings.Contains(name, "/") {
+		return disks[0].Name, nil
+	}
+	for _, d := range disks {
+		if d.Name == name {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("lstat %s: no such file or directory", path)
+}
+
+// diskSelector is the expression by which the configuration looks for its disk; nil when it names one.
+func (b *boot) diskSelector() (*cel.Expression, error) {
+	var doc fields
+	if newerDocument(b.config(), "UnattendedInstallConfig", &doc) {
+		expr, err := cel.ParseBooleanExpression(doc.Provisioning.DiskSelector.Match, celenv.DiskLocator())
+		return &expr, err
+	}
+	expr, err := b.config().Machine().Install().DiskMatchExpression()
+	if err != nil {
+		return nil, fmt.Errorf("failed to get disk match expression: %w", err)
+	}
+	return expr, nil
+}
+
+func (b *boot) matchDisk(expr cel.Expression) (string, error) {
+	list, err := safe.StateListAll[*block.Disk](b.ctx, b.state)
+	if err != nil {
+		return "", err
+	}
+	for d := range list.All() {
+		var spec blockpb.DiskSpec
+		if err := proto.ResourceSpecToProto(d, &spec); err != nil {
+			return "", err
+		}
+		ok, err := expr.EvalBool(celenv.DiskLocator(), map[string]any{"disk": &spec, "system_disk": false})
+		if err != nil {
+			return "", fmt.Errorf("error evaluating disk locator: %w", err)
+		}
+		if ok && !d.TypedSpec().Readonly {
+			return d.Metadata().ID(), nil
+		}
+	}
+	return "", fmt.Errorf("no disks matched the expression: %s", expr)
+}

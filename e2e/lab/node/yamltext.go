@@ -1,0 +1,66 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v4"
+)
+
+// The YAML library of each Talos version words a syntax error in its own way. The lab's library is
+// 1.14's; the others are built from the same parts.
+
+func yamlError114(err error) error { return err }
+
+// yamlError113 words it as yaml v4.0.0-rc.4 does: the context and its place, then the place of
+// the error unless it is the same, then the error.
+func yamlError113(err error) error {
+	le := syntaxError(err)
+	if le == nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString("decode error: yaml: ")
+	if le.ContextMsg != "" {
+		fmt.Fprintf(&b, "%s at %s: ", le.ContextMsg, place(le.ContextMark.Line, le.ContextMark.Column))
+	}
+	if le.ContextMsg == "" || le.ContextMark != le.Mark {
+		b.WriteString(place(le.Mark.Line, le.Mark.Column) + ": ")
+	}
+	b.WriteString(le.Message)
+	return errors.New(b.String())
+}
+
+// yamlError112 words it as yaml v4.0.0-rc.3 does: one line number and the error.
+func yamlError112(err error) error {
+	le := syntaxError(err)
+	if le == nil {
+		return err
+	}
+	line := le.Mark.Line
+	if line == 0 {
+		return fmt.Errorf("decode error: yaml: %s", le.Message)
+	}
+	return fmt.Errorf("decode error: yaml: line %d: %s", line, le.Message)
+}
+
+// syntaxError is the parser's error inside a "decode error", nil when the configuration is wrong
+// in another way.
+func syntaxError(err error) *yaml.LoadError {
+	var le *yaml.LoadError
+	if !strings.HasPrefix(err.Error(), "decode error: ") || !errors.As(err, &le) {
+		return nil
+	}
+	return le
+}
+
+func place(line, column int) string {
+	if line == 0 {
+		return "<unknown position>"
+	}
+	if column <= 1 { // counted from 1 here, from 0 there, where 0 is not said
+		return fmt.Sprintf("line %d", line)
+	}
+	return fmt.Sprintf("line %d, column %d", line, column)
+}
