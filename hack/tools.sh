@@ -4,7 +4,8 @@
 #   hack/tools.sh talosctl      the real Talos client, for tests against the lab
 #   hack/tools.sh gofumpt       formatter        hack/tools.sh staticcheck    linter
 #   hack/tools.sh kubernetes    API server, controller manager, scheduler and kubectl, for ichor-lab up --with-kubernetes and
-#                               its tests: some minutes the first time. Prints their folder; each also by its own name
+#                               its tests: some minutes the first time. Prints their folder; each also by its own name.
+#                               hack/tools.sh --built kubernetes builds nothing and says by its exit code whether they are there
 #   hack/tools.sh promtool      Prometheus' checker of alert rules: the one on the PATH, else out of Debian's package,
 #                               unpacked and not installed (installing it would start a server)
 #
@@ -12,6 +13,7 @@
 # those, so a second run costs nothing. ICHOR_TOOLS_DIR moves the cache (default: the user's cache folder).
 set -euo pipefail
 cd "$(dirname "$0")/tools"
+built=false; if [ "${1-}" = --built ]; then built=true; shift; fi
 name=${1:?usage: hack/tools.sh talosctl|gofumpt|staticcheck|promtool|kubernetes}
 cache=${ICHOR_TOOLS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/ichor-tools}
 if [ "$name" = promtool ]; then
@@ -53,9 +55,10 @@ if [ "$dir" = kubernetes ]; then
   names=$name; [ "$name" != kubernetes ] || names="kube-apiserver kube-controller-manager kube-scheduler kubectl"
   mkdir -p "$home"
   exec 9>"$cache/kubernetes.lock"
-  flock 9
+  $built || flock 9
   missing=()
   for n in $names; do [ -x "$home/$n" ] || missing+=("k8s.io/kubernetes/cmd/$n"); done
+  if $built; then [ ${#missing[@]} -eq 0 ]; exit; fi
   if [ ${#missing[@]} -gt 0 ]; then
     echo "hack/tools.sh: building Kubernetes' ${missing[*]##*/} (once, some minutes; into $cache)" >&2
     tmp=$(mktemp -d "$home/.build-XXXXXX"); trap 'rm -rf "$tmp"' EXIT
