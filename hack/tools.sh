@@ -6,6 +6,7 @@
 #   hack/tools.sh kubernetes    API server, controller manager, scheduler and kubectl, for ichor-lab up --with-kubernetes and
 #                               its tests: some minutes the first time. Prints their folder; each also by its own name.
 #                               hack/tools.sh --built kubernetes builds nothing and says by its exit code whether they are there
+#   hack/tools.sh gitea         a real forge, for the conformance suite (5 minutes to build, so only make test-all builds it)
 #   hack/tools.sh promtool      Prometheus' checker of alert rules: the one on the PATH, else out of Debian's package,
 #                               unpacked and not installed (installing it would start a server)
 #
@@ -14,7 +15,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/tools"
 built=false; if [ "${1-}" = --built ]; then built=true; shift; fi
-name=${1:?usage: hack/tools.sh talosctl|gofumpt|staticcheck|promtool|kubernetes}
+name=${1:?usage: hack/tools.sh talosctl|gitea|gofumpt|staticcheck|promtool|kubernetes}
 cache=${ICHOR_TOOLS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/ichor-tools}
 if [ "$name" = promtool ]; then
   if command -v promtool; then exit 0; fi
@@ -35,7 +36,7 @@ if [ "$name" = promtool ]; then
   echo "$bin"
   exit 0
 fi
-ldflags= pkg=
+ldflags= pkg= tags=
 case $name in
 kubernetes | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl)
   dir=kubernetes
@@ -44,11 +45,12 @@ kubernetes | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl
 talosctl)
   dir=talosctl pkg=github.com/siderolabs/talos/cmd/talosctl
   ldflags="-X github.com/siderolabs/talos/pkg/machinery/version.Tag=v1.13.5" ;;
+gitea) dir=gitea pkg=code.gitea.io/gitea tags=sqlite,sqlite_unlock_notify ;;
 gofumpt) dir=lint pkg=mvdan.cc/gofumpt ;;
 staticcheck) dir=lint pkg=honnef.co/go/tools/cmd/staticcheck ;;
-*) echo "hack/tools.sh: unknown tool $name; there are talosctl, gofumpt, staticcheck, promtool and kubernetes" >&2; exit 2 ;;
+*) echo "hack/tools.sh: unknown tool $name; there are talosctl, gitea, gofumpt, staticcheck, promtool and kubernetes" >&2; exit 2 ;;
 esac
-key=$( (cat "$dir/go.mod" "$dir/go.sum"; go env GOVERSION; echo "$ldflags") | sha256sum | cut -c1-16)
+key=$( (cat "$dir/go.mod" "$dir/go.sum"; go env GOVERSION; echo "$ldflags$tags") | sha256sum | cut -c1-16)
 if [ "$dir" = kubernetes ]; then
   # One folder for the four; the link is where the lab looks for them.
   home=$cache/kubernetes-$key
@@ -71,13 +73,14 @@ if [ "$dir" = kubernetes ]; then
 fi
 bin=$cache/$name-$key/$name
 if [ ! -x "$bin" ]; then
+  if $built; then exit 3; fi
   mkdir -p "$(dirname "$bin")"
   # One build at a time, so that parallel test packages don't build the same tool twice.
   exec 9>"$cache/$name.lock"
   flock 9
   if [ ! -x "$bin" ]; then
     echo "hack/tools.sh: building $name (once; into $cache)" >&2
-    (cd "$dir" && GOFLAGS=-mod=readonly go build -ldflags "$ldflags" -o "$bin.tmp$$" "$pkg" >&2)
+    (cd "$dir" && GOFLAGS=-mod=readonly go build -tags "$tags" -ldflags "$ldflags" -o "$bin.tmp$$" "$pkg" >&2)
     mv "$bin.tmp$$" "$bin"
   fi
 fi
