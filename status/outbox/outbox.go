@@ -26,7 +26,7 @@ type Poster interface {
 }
 
 // Fault is an error that knows its kind (sync/forge.Error is one): "transient" (may have been taken), "rate" (wait
-// until), "auth", "no-commit", "too-many", "permanent".
+// until), "auth" and "held" (a person has to act), "no-commit", "too-many", "permanent".
 type Fault interface {
 	error
 	Fault() (kind string, until time.Time)

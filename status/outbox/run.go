@@ -256,7 +256,7 @@ func (b *Outbox) fail(ctx context.Context, k string, err error, a attempt) {
 	case kind == "rate":
 		b.pause(until, err, false)
 		b.refused(k, a)
-	case kind == "auth":
+	case kind == "auth", kind == "held":
 		b.pause(time.Now().Add(b.o.AuthPause), err, true)
 		b.refused(k, a)
 	case kind == "no-commit" && r.Tries < noCommitTries:

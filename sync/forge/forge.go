@@ -15,8 +15,13 @@ import (
 
 // Forge is what Ichor asks of a forge. Every method may return *Error. Implementations are safe for concurrent use.
 type Forge interface {
-	// Name of the kind: github, none.
+	// Name of the kind: github, gitea, gitlab, none.
 	Name() string
+	// FileURL is the page of a file on a branch, for people; "" where there is none.
+	FileURL(branch, path string) string
+	// PullRefs are the refs of pull requests on the Git server, with %d for the number: of the head, and of the commit that
+	// merges it into its base ("" where the forge makes none).
+	PullRefs() (head, merge string)
 	// Repository reads the repository. Its ID stays the same when it is renamed or moved.
 	Repository(ctx context.Context) (Repository, error)
 	// PullRequests lists the open pull requests against base, the most recently updated first, drafts and forks too.
@@ -25,6 +30,23 @@ type Forge interface {
 	PostStatus(ctx context.Context, sha string, s state.CommitStatus) error
 	// Statuses gives the newest status of each context of a commit.
 	Statuses(ctx context.Context, sha string) ([]state.CommitStatus, error)
+}
+
+// Object is a file of a commit: its Git hash, and its size in bytes.
+type Object struct {
+	Hash string
+	Size int64
+}
+
+// Sizer is a Forge that can tell how large the files of a commit are before anything is fetched.
+type Sizer interface {
+	// Objects lists the files of a commit. complete is false where the forge has cut the list.
+	Objects(ctx context.Context, sha string) (list []Object, complete bool, err error)
+}
+
+// Merger is a Forge that brings its merge commit of a pull request up to date when asked, in its own time.
+type Merger interface {
+	AskMerge(ctx context.Context, number int) error
 }
 
 // Repository as the forge knows it.
@@ -48,7 +70,7 @@ type PullRequest struct {
 	Draft      bool
 	// Fork: the head lies in another repository, or in one that was deleted.
 	Fork bool
-	// HeadRepo is owner/name, "" when it was deleted.
+	// HeadRepo is owner/name (or another name of the forge's for it), "" when it was deleted.
 	HeadRepo  string
 	UpdatedAt time.Time
 	// URL of its page.
@@ -70,13 +92,17 @@ const (
 	KindNoCommit Kind = "no-commit"
 	// KindTooMany: the commit and context hold as many statuses as the forge takes.
 	KindTooMany Kind = "too-many"
-	// KindPermanent: it will not work as it is.
+	// KindHeld: the repository is not where it was, can't be seen with this credential, or the server is not the one that is
+	// trusted. A person has to act; until then nothing is lost, and it is tried seldom.
+	KindHeld Kind = "held"
+	// KindPermanent: the request itself is wrong and will not work.
 	KindPermanent Kind = "permanent"
 )
 
 // Kinds for errors.Is.
 var (
 	ErrAuth      = errors.New("credential is refused")
+	ErrHeld      = errors.New("repository is not to be had as it is")
 	ErrNoCommit  = errors.New("commit is not known to the forge")
 	ErrTooMany   = errors.New("too many statuses on the commit")
 	ErrPermanent = errors.New("request is refused")
@@ -103,6 +129,8 @@ func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrAuth:
 		return e.Kind == KindAuth
+	case ErrHeld:
+		return e.Kind == KindHeld
 	case ErrNoCommit:
 		return e.Kind == KindNoCommit
 	case ErrTooMany:
@@ -137,14 +165,13 @@ func Clamp(s string, n int) string {
 	return s
 }
 
-// ReportURL is the page of a commit's report on the status branch: <web>/<owner>/<name>/blob/<branch>/checks/<commit>.md.
-// "" without a web address or repository.
-func ReportURL(web, repository, statusBranch, commit string) string {
-	return FileURL(web, repository, statusBranch, "checks/"+commit+".md")
+// ReportURL is the page of a commit's report on the status branch, "" where there is none.
+func ReportURL(f Forge, statusBranch, commit string) string {
+	return f.FileURL(statusBranch, "checks/"+commit+".md")
 }
 
-// FileURL is the page of a file on a branch.
-func FileURL(web, repository, branch, path string) string {
+// PageURL puts an address together: the parts are escaped between their slashes. "" without a web address or repository.
+func PageURL(web, repository, infix, branch, path string) string {
 	if web == "" || repository == "" {
 		return ""
 	}
@@ -155,5 +182,5 @@ func FileURL(web, repository, branch, path string) string {
 		}
 		return strings.Join(parts, "/")
 	}
-	return strings.TrimRight(web, "/") + "/" + esc(strings.Trim(repository, "/")) + "/blob/" + esc(branch) + "/" + esc(path)
+	return strings.TrimRight(web, "/") + "/" + esc(strings.Trim(repository, "/")) + infix + esc(branch) + "/" + esc(path)
 }

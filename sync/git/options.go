@@ -21,7 +21,9 @@ type Options struct {
 	Timeout time.Duration
 	// PullRef is the ref of a pull request with %d for its number, default "refs/pull/%d/head".
 	PullRef string
-	Limits  Limits
+	// MergeRef is the ref of the commit that merges a pull request into its base, with %d; "" where the server has none.
+	MergeRef string
+	Limits   Limits
 }
 
 // Limits of what is taken in. Zero fields have the defaults.

@@ -34,6 +34,9 @@ type Options struct {
 	SecretFile string
 	// Repository is owner/name that deliveries may be about, compared without case.
 	Repository string
+	// GitLab: deliveries are GitLab's, which carry the secret itself instead of a signature. Others are refused then, and
+	// GitLab's are refused without it: the weaker proof must not be chosen by the caller.
+	GitLab bool
 	// Log may be nil.
 	Log *slog.Logger
 }
@@ -43,15 +46,22 @@ const (
 	maxBody       = 3 << 20
 	maxDeliveries = 1000
 	minSecret     = 8
+	// maxAtOnce bodies are read at once: whoever reaches the port may send some before the signature can be looked at.
+	maxAtOnce = 8
 )
 
 // events that are worth a look. Anything else with a good signature is answered and ignored.
-var events = map[string]bool{"push": true, "pull_request": true, "merge_group": true, "create": true, "delete": true}
+var events = map[string]bool{
+	"push": true, "pull_request": true, "merge_group": true, "create": true, "delete": true,
+	"pull_request_sync": true, // Gitea's word for a new head
+	"Push Hook":         true, "Merge Request Hook": true,
+}
 
 // Handler answers POST /webhook.
 type Handler struct {
 	o     Options
 	nudge chan struct{}
+	busy  chan struct{}
 
 	mu    sync.Mutex
 	order *list.List
@@ -67,7 +77,7 @@ func New(o Options) (*Handler, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{o: o, nudge: make(chan struct{}, 1), order: list.New(), seen: map[string]*list.Element{}}
+	h := &Handler{o: o, nudge: make(chan struct{}, 1), busy: make(chan struct{}, maxAtOnce), order: list.New(), seen: map[string]*list.Element{}}
 	if _, err := h.secret(); err != nil {
 		return nil, fmt.Errorf("set up webhook: %w", err)
 	}
@@ -111,15 +121,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
 		return
 	}
-	sig := signature(r.Header)
-	if sig == nil {
-		// Without a signature the body isn't even read.
-		http.Error(w, "a SHA-256 signature is required", http.StatusUnauthorized)
+	check := h.proof(r.Header)
+	if check == nil {
+		// Without a proof the body isn't even read.
+		http.Error(w, h.wanted(), http.StatusUnauthorized)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		http.Error(w, "body can't be read", http.StatusRequestEntityTooLarge)
+	select {
+	case h.busy <- struct{}{}:
+		defer func() { <-h.busy }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
 	}
 	key, err := h.secret()
@@ -128,16 +141,48 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not available", http.StatusServiceUnavailable)
 		return
 	}
-	if !signed(key, body, sig) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		http.Error(w, "body can't be read", http.StatusRequestEntityTooLarge)
+		return
+	}
+	if !check(key, body) {
 		http.Error(w, "wrong signature", http.StatusUnauthorized)
 		return
 	}
 	h.take(w, r, body)
 }
 
+func (h *Handler) wanted() string {
+	if h.o.GitLab {
+		return "the secret token is required"
+	}
+	return "a SHA-256 signature is required"
+}
+
+// proof gives what compares a delivery's proof with the secret, nil where it carries none.
+func (h *Handler) proof(hdr http.Header) func(key secret.Bytes, body []byte) bool {
+	if h.o.GitLab {
+		token := hdr.Get("X-Gitlab-Token")
+		if token == "" {
+			return nil
+		}
+		return func(key secret.Bytes, _ []byte) bool {
+			// Of equal length, so that the time tells nothing of the secret's.
+			got, want := sha256.Sum256([]byte(token)), sha256.Sum256(key.Reveal())
+			return hmac.Equal(got[:], want[:])
+		}
+	}
+	sig := signature(hdr)
+	if sig == nil {
+		return nil
+	}
+	return func(key secret.Bytes, body []byte) bool { return signed(key, body, sig) }
+}
+
 // take answers a delivery whose signature is right.
 func (h *Handler) take(w http.ResponseWriter, r *http.Request, body []byte) {
-	event := header(r.Header, "X-GitHub-Event", "X-Gitea-Event")
+	event := header(r.Header, "X-GitHub-Event", "X-Gitea-Event", "X-Forgejo-Event", "X-Gitlab-Event")
 	switch repo, err := repository(r.Header.Get("Content-Type"), body); {
 	case event == "ping":
 		w.WriteHeader(http.StatusOK)
@@ -148,7 +193,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, body []byte) {
 	case !strings.EqualFold(repo, h.o.Repository):
 		http.Error(w, "another repository", http.StatusForbidden)
 		return
-	case events[event] && h.first(header(r.Header, "X-GitHub-Delivery", "X-Gitea-Delivery")):
+	case events[event] && h.first(header(r.Header, "X-GitHub-Delivery", "X-Gitea-Delivery", "X-Forgejo-Delivery", "Idempotency-Key", "X-Gitlab-Event-UUID")):
 		select {
 		case h.nudge <- struct{}{}:
 		default:
@@ -223,9 +268,15 @@ func repository(contentType string, body []byte) (string, error) {
 		Repository struct {
 			FullName string `json:"full_name"`
 		} `json:"repository"`
+		Project struct {
+			Path string `json:"path_with_namespace"`
+		} `json:"project"` // GitLab
 	}
 	if err := json.Unmarshal(body, &p); err != nil {
 		return "", err
+	}
+	if p.Repository.FullName == "" {
+		return p.Project.Path, nil
 	}
 	return p.Repository.FullName, nil
 }

@@ -236,3 +236,69 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestGitLab: the secret itself comes in a header, and each kind of forge is believed by its own proof alone.
+func TestGitLab(t *testing.T) {
+	const body = `{"object_kind":"push","project":{"path_with_namespace":"Acme/Infra/Fleet"}}`
+	k := start(t)
+	h, err := webhook.New(webhook.Options{SecretFile: k.file, Repository: "acme/infra/fleet", GitLab: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.h = h
+	hook := []string{"X-Hub-Signature-256", "", "X-GitHub-Event", "", "X-GitHub-Delivery", "", "X-Gitlab-Event", "Push Hook"}
+	for name, tc := range map[string]struct {
+		headers []string
+		code    int
+		nudge   bool
+	}{
+		"push":          {append(hook, "X-Gitlab-Token", "correct horse", "X-Gitlab-Event-UUID", "1"), 202, true},
+		"merge request": {append(hook, "X-Gitlab-Token", "correct horse", "X-Gitlab-Event", "Merge Request Hook"), 202, true},
+		"another event": {append(hook, "X-Gitlab-Token", "correct horse", "X-Gitlab-Event", "Issue Hook"), 202, false},
+		"wrong token":   {append(hook, "X-Gitlab-Token", "correct hors"), 401, false},
+		"no token":      {hook, 401, false},
+		"an HMAC only":  {nil, 401, false},
+	} {
+		if code := k.send(body, tc.headers...); code != tc.code {
+			t.Errorf("%s: %d, want %d", name, code, tc.code)
+		}
+		if got := k.nudged(); got != tc.nudge {
+			t.Errorf("%s: nudged %v", name, got)
+		}
+	}
+	if code := start(t).send(push, "X-Hub-Signature-256", "", "X-Gitlab-Token", "correct horse"); code != 401 {
+		t.Errorf("GitLab's token where HMACs are wanted: %d", code)
+	}
+}
+
+// TestBodiesAreReadByFew: whoever reaches the port can have a few bodies of 3 MiB in memory, not hundreds.
+func TestBodiesAreReadByFew(t *testing.T) {
+	k := start(t)
+	const n = 60
+	var writers []*io.PipeWriter
+	codes := make(chan int, n)
+	for range n {
+		pr, pw := io.Pipe()
+		writers = append(writers, pw)
+		r := httptest.NewRequest(http.MethodPost, webhook.Path, pr)
+		r.ContentLength = -1
+		r.Header.Set("X-Hub-Signature-256", "sha256="+strings.Repeat("ab", 32))
+		go func() {
+			w := httptest.NewRecorder()
+			k.h.ServeHTTP(w, r)
+			codes <- w.Code
+		}()
+	}
+	refused := 0
+	for range n - 8 { // the others wait for their bodies
+		if <-codes == http.StatusServiceUnavailable {
+			refused++
+		}
+	}
+	for _, w := range writers {
+		_ = w.Close()
+	}
+	if refused != n-8 {
+		t.Errorf("%d of %d were refused", refused, n)
+	}
+}

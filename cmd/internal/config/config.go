@@ -57,9 +57,9 @@ type SSH struct {
 
 // Forge is where pull requests and commit statuses are.
 type Forge struct {
-	Kind       string   `yaml:"kind" alias:"forge" usage:"github or none (gitea and gitlab come later)"`
-	URL        string   `yaml:"url" usage:"web address of the forge; default https://github.com"`
-	Repository string   `yaml:"repository" alias:"forge-repo" usage:"owner/name on the forge; default: taken from repo"`
+	Kind       string   `yaml:"kind" alias:"forge" usage:"github, gitea (Forgejo too), gitlab, or none for a plain Git server; default: github for github.com, gitlab for gitlab.com, gitea for codeberg.org, else none"`
+	URL        string   `yaml:"url" usage:"web address of the forge; default: https and the host of repo"`
+	Repository string   `yaml:"repository" alias:"forge-repo" usage:"owner/name on the forge (group/subgroup/name on GitLab); default: taken from repo"`
 	TokenFile  string   `yaml:"tokenFile" usage:"file with the token for the forge alone; default: tokenFile"`
 	App        ForgeApp `yaml:"app"`
 }
@@ -84,7 +84,9 @@ type Metrics struct {
 
 // Signatures of commits on the watched branch.
 type Signatures struct {
-	Mode string `yaml:"mode" usage:"off (warn and require come later)"`
+	Mode               string `yaml:"mode" usage:"off; warn: a head without a good signature is said; require: it fails its check and is not applied"`
+	AllowedSignersFile string `yaml:"allowedSignersFile" usage:"file with SSH keys that may sign, in the form of ssh-keygen's allowed_signers; read again when it changes"`
+	PGPKeysFile        string `yaml:"pgpKeysFile" usage:"file with armored PGP public keys that may sign; read again when it changes"`
 }
 
 // Limits on what is read (rule limits).

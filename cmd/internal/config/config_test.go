@@ -98,9 +98,13 @@ func TestBadConfigurationSaysWhatToDo(t *testing.T) {
 		"same branch":        {file: ok, args: []string{"--status-branch", "main"}, want: "must be a branch of its own"},
 		"webhook secret":     {file: ok, args: []string{"--webhook-listen", ":1"}, want: "webhook.secretFile: is required"},
 		"github token":       {args: []string{"--repo", "https://github.com/o/r"}, want: "tokenFile: is required"},
-		"unsupported forge":  {file: ok, args: []string{"--forge", "gitlab"}, want: "gitlab is not supported yet"},
+		"gitea without URL":  {file: "repo: /srv/x\n", args: []string{"--forge", "gitea"}, want: "forge.url: is required"},
+		"gitlab token":       {args: []string{"--repo", "https://gitlab.com/a/b/c"}, want: "tokenFile: is required"},
+		"app on gitlab":      {args: strings.Fields("--repo https://gitlab.com/a/b --forge-app-id 1 --forge-app-installation-id 2 --forge-app-key-file k"), want: "forge.app: is for github alone"},
+		"subgroup on github": {args: []string{"--repo", "https://github.com/o/r", "--forge-repo", "a/b/c"}, want: "is not owner/name"},
 		"misspelt forge":     {file: ok, args: []string{"--forge", "githbu"}, want: `"githbu" is not one of`},
-		"signatures":         {file: ok, args: []string{"--signatures-mode", "require"}, want: "not supported yet"},
+		"signatures":         {file: ok, args: []string{"--signatures-mode", "require"}, want: "needs to know who may sign"},
+		"signature mode":     {file: ok, args: []string{"--signatures-mode", "enforce"}, want: `"enforce" is not one of off, warn, require`},
 		"mode":               {file: ok, args: []string{"--mode", "dry"}, want: `mode: "dry" is not one of`},
 		"missing file":       {args: []string{"--config", "/nonexistent"}, want: "read the configuration file"},
 		"number in variable": {file: ok, env: []string{"ICHOR_LIMITS_FILES=many"}, want: "$ICHOR_LIMITS_FILES"},
@@ -111,5 +115,23 @@ func TestBadConfigurationSaysWhatToDo(t *testing.T) {
 				t.Fatalf("got %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestTheForgeIsTakenFromTheRepository(t *testing.T) {
+	for _, tc := range []struct{ args, kind, url, repo string }{
+		{"--repo https://github.com/o/r.git", "github", "https://github.com", "o/r"},
+		{"--repo git@github.com:o/r.git", "github", "https://github.com", "o/r"},
+		{"--repo https://gitlab.com/a/b/c.git", "gitlab", "https://gitlab.com", "a/b/c"},
+		{"--repo ssh://git@gitlab.example:2222/a/b/c --forge gitlab", "gitlab", "https://gitlab.example", "a/b/c"},
+		{"--repo https://codeberg.org/o/r", "gitea", "https://codeberg.org", "o/r"},
+		{"--repo https://git.example/o/r --forge forgejo", "gitea", "https://git.example", "o/r"},
+		{"--repo https://ghe.example/o/r --forge github", "github", "https://ghe.example", "o/r"},
+		{"--repo https://git.example/o/r", "none", "", ""},
+	} {
+		c, err := load(t, "", nil, strings.Fields(tc.args+" --token-file t")...)
+		if err != nil || c.Forge.Kind != tc.kind || c.Forge.URL != tc.url || c.Forge.Repository != tc.repo {
+			t.Errorf("%s: %+v %v", tc.args, c.Forge, err)
+		}
 	}
 }

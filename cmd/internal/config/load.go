@@ -125,8 +125,9 @@ func (c *Config) check() error {
 	oneOf(bad, "mode", c.Mode, "apply", "observe")
 	oneOf(bad, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(bad, "log.format", c.Log.Format, "auto", "text", "json")
-	if c.Signatures.Mode != "off" {
-		bad("signatures.mode", "%q is not supported yet; only off is", c.Signatures.Mode)
+	oneOf(bad, "signatures.mode", c.Signatures.Mode, "off", "warn", "require")
+	if c.Signatures.Mode != "off" && c.Signatures.AllowedSignersFile == "" && c.Signatures.PGPKeysFile == "" {
+		bad("signatures", "mode %s needs to know who may sign: set allowedSignersFile (SSH) or pgpKeysFile", c.Signatures.Mode)
 	}
 	c.checkForge(bad)
 	atLeast(bad, "interval", c.Interval, 100*time.Millisecond)
@@ -150,36 +151,33 @@ func (c *Config) check() error {
 	return fmt.Errorf("%w: %w", ErrUsage, errors.Join(errs...))
 }
 
+// hosts whose forge is known.
+var hosts = map[string]string{"github.com": "github", "gitlab.com": "gitlab", "codeberg.org": "gitea"}
+
 func (c *Config) checkForge(bad func(key, format string, args ...any)) {
+	host := hostOf(c.Repo)
 	if c.Forge.Kind == "" {
-		c.Forge.Kind = "none"
-		if u, err := url.Parse(c.Repo); err == nil && u.Host == "github.com" {
-			c.Forge.Kind = "github"
+		if c.Forge.Kind = hosts[host]; c.Forge.Kind == "" {
+			c.Forge.Kind = "none"
 		}
 	}
 	switch c.Forge.Kind {
 	case "none":
 		return
-	case "github":
-	case "gitea", "gitlab":
-		bad("forge.kind", "%s is not supported yet; use github, or none for a plain Git server", c.Forge.Kind)
-		return
+	case "forgejo":
+		c.Forge.Kind = "gitea"
+	case "github", "gitea", "gitlab":
 	default:
-		oneOf(bad, "forge.kind", c.Forge.Kind, "github", "none")
+		oneOf(bad, "forge.kind", c.Forge.Kind, "github", "gitea", "gitlab", "none")
 		return
 	}
-	if c.Forge.URL == "" {
-		c.Forge.URL = "https://github.com"
-	}
-	if c.Forge.Repository == "" {
-		c.Forge.Repository = repositoryOf(c.Repo)
-	}
-	if owner, name, ok := strings.Cut(c.Forge.Repository, "/"); !ok || owner == "" || name == "" {
-		bad("forge.repository", "%q is not owner/name (--forge-repo)", c.Forge.Repository)
-	}
+	c.checkForgeAddress(bad, host)
 	app := c.Forge.App
 	if app.ID != 0 && (app.InstallationID == 0 || app.KeyFile == "") {
 		bad("forge.app", "id, installationID and keyFile belong together")
+	}
+	if app.ID != 0 && c.Forge.Kind != "github" {
+		bad("forge.app", "is for github alone; use a token (forge.tokenFile) for %s", c.Forge.Kind)
 	}
 	if c.Forge.TokenFile == "" {
 		c.Forge.TokenFile = c.TokenFile
@@ -189,12 +187,55 @@ func (c *Config) checkForge(bad func(key, format string, args ...any)) {
 	}
 }
 
-// repositoryOf takes owner/name off the end of a Git URL; "" where there is none.
-func repositoryOf(repo string) string {
+func (c *Config) checkForgeAddress(bad func(key, format string, args ...any), host string) {
+	if c.Forge.URL == "" {
+		switch {
+		case host != "":
+			c.Forge.URL = "https://" + host
+		case c.Forge.Kind == "github":
+			c.Forge.URL = "https://github.com"
+		default:
+			bad("forge.url", "is required: the web address of the %s server (--forge-url)", c.Forge.Kind)
+		}
+	}
+	deep := c.Forge.Kind == "gitlab" // its projects lie in groups of groups
+	if c.Forge.Repository == "" {
+		c.Forge.Repository = repositoryOf(c.Repo, deep)
+	}
+	parts := strings.Split(c.Forge.Repository, "/")
+	if len(parts) < 2 || (len(parts) > 2 && !deep) || slices.Contains(parts, "") {
+		bad("forge.repository", "%q is not owner/name (--forge-repo)", c.Forge.Repository)
+	}
+}
+
+// hostOf is the host of a Git URL, https, ssh or user@host:path; "" where there is none.
+func hostOf(repo string) string {
+	if u, err := url.Parse(repo); err == nil && u.Host != "" {
+		return strings.ToLower(u.Hostname())
+	}
+	if before, _, ok := strings.Cut(repo, ":"); ok && !strings.Contains(before, "/") {
+		_, host, at := strings.Cut(before, "@")
+		if at {
+			return strings.ToLower(host)
+		}
+	}
+	return ""
+}
+
+// repositoryOf takes owner/name off the end of a Git URL, or, deep, its whole path; "" where there is none.
+func repositoryOf(repo string, deep bool) string {
 	repo = strings.TrimSuffix(strings.TrimSuffix(repo, "/"), ".git")
-	parts := strings.FieldsFunc(repo, func(r rune) bool { return r == '/' || r == ':' })
+	if u, err := url.Parse(repo); err == nil && u.Host != "" {
+		repo = u.Path
+	} else if _, path, ok := strings.Cut(repo, ":"); ok {
+		repo = path
+	}
+	parts := strings.FieldsFunc(repo, func(r rune) bool { return r == '/' })
 	if len(parts) < 2 {
 		return ""
+	}
+	if deep {
+		return strings.Join(parts, "/")
 	}
 	return strings.Join(parts[len(parts)-2:], "/")
 }

@@ -132,6 +132,7 @@ func (d *daemon) listen() (listeners, error) {
 	if addr := d.p.Config.Webhook.Listen; addr != "" {
 		ls.handler, err = webhook.New(webhook.Options{
 			SecretFile: d.p.Config.Webhook.SecretFile, Repository: d.p.Config.Forge.Repository, Log: d.p.Log,
+			GitLab: d.p.Config.Forge.Kind == "gitlab",
 		})
 		if err != nil {
 			return ls, fmt.Errorf("set up the webhook: %w", err)

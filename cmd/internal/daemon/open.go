@@ -23,7 +23,9 @@ import (
 	"ichor.maesh.dev/ichor/status/metrics"
 	"ichor.maesh.dev/ichor/status/outbox"
 	"ichor.maesh.dev/ichor/sync/forge"
+	"ichor.maesh.dev/ichor/sync/forge/gitea"
 	"ichor.maesh.dev/ichor/sync/forge/github"
+	"ichor.maesh.dev/ichor/sync/forge/gitlab"
 	"ichor.maesh.dev/ichor/sync/forge/none"
 	"ichor.maesh.dev/ichor/sync/git"
 	"ichor.maesh.dev/ichor/sync/loop"
@@ -93,9 +95,31 @@ func LoadOptions(c config.Config) fleet.Options {
 
 // OpenForge makes the forge's client.
 func OpenForge(c config.Config) (forge.Forge, error) {
-	if c.Forge.Kind == "none" {
-		return none.Forge{}, nil
+	var f forge.Forge
+	var err error
+	switch c.Forge.Kind {
+	case "none":
+		f = none.Forge{}
+	case "gitea":
+		f, err = gitea.New(gitea.Options{
+			WebURL: c.Forge.URL, Repository: c.Forge.Repository, TokenFile: c.Forge.TokenFile, CAFile: c.CAFile, ProxyURL: c.Proxy,
+			AllowPlainHTTPAuth: c.AllowInsecureAuth,
+		})
+	case "gitlab":
+		f, err = gitlab.New(gitlab.Options{
+			WebURL: c.Forge.URL, Repository: c.Forge.Repository, TokenFile: c.Forge.TokenFile, CAFile: c.CAFile, ProxyURL: c.Proxy,
+			AllowPlainHTTPAuth: c.AllowInsecureAuth,
+		})
+	default:
+		f, err = openGitHub(c)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("set up the forge: %w", err)
+	}
+	return f, nil
+}
+
+func openGitHub(c config.Config) (*github.Client, error) {
 	o := github.Options{
 		WebURL: c.Forge.URL, Repository: c.Forge.Repository, CAFile: c.CAFile, ProxyURL: c.Proxy,
 		AllowPlainHTTPAuth: c.AllowInsecureAuth,
@@ -107,11 +131,7 @@ func OpenForge(c config.Config) (forge.Forge, error) {
 	} else {
 		o.TokenFile = c.Forge.TokenFile
 	}
-	client, err := github.New(o)
-	if err != nil {
-		return nil, fmt.Errorf("set up the forge: %w", err)
-	}
-	return client, nil
+	return github.New(o)
 }
 
 // OpenMirror makes the Git mirror in the state folder.
@@ -122,8 +142,9 @@ func OpenMirror(ctx context.Context, c config.Config, f forge.Forge) (*git.Mirro
 	if app, ok := f.(*github.Client); ok && c.Forge.App.ID != 0 && c.TokenFile == "" {
 		auth.Source = app.Token
 	}
+	head, merge := f.PullRefs()
 	m, err := git.Open(ctx, git.Options{
-		Dir: filepath.Join(c.StateDir, "mirror"), URL: c.Repo, Auth: auth, CAFile: c.CAFile, ProxyURL: c.Proxy,
+		PullRef: head, MergeRef: merge, Dir: filepath.Join(c.StateDir, "mirror"), URL: c.Repo, Auth: auth, CAFile: c.CAFile, ProxyURL: c.Proxy,
 		AllowPlainHTTPAuth: c.AllowInsecureAuth, AllowLocal: true,
 	})
 	if err != nil {
@@ -164,10 +185,8 @@ func (p *Parts) openStatus(c config.Config, mirror *git.Mirror, f forge.Forge) (
 		p.Post, p.Flush, p.Queued = wait, func(context.Context) error { return nil }, func() int { return 0 }
 		return writer, nil
 	}
-	p.Say.reportURL = func(commit string) string {
-		return forge.ReportURL(c.Forge.URL, c.Forge.Repository, c.StatusBranch, commit)
-	}
-	p.Say.pageURL = func(path string) string { return forge.FileURL(c.Forge.URL, c.Forge.Repository, c.StatusBranch, path) }
+	p.Say.reportURL = func(commit string) string { return forge.ReportURL(f, c.StatusBranch, commit) }
+	p.Say.pageURL = func(path string) string { return f.FileURL(c.StatusBranch, path) }
 	box, err := outbox.New(filepath.Join(c.StateDir, "outbox"), f, outbox.Options{
 		Pace: c.Status.Pace, PerHour: c.Status.PerHour, Before: p.Say.Before, Log: p.Log,
 	})

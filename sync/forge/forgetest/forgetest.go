@@ -20,6 +20,8 @@ type Fixture struct {
 	Open func(Pull) int
 	// Close closes one.
 	Close func(number int)
+	// Few: opening pull requests is slow here.
+	Few bool
 }
 
 // Pull is a pull request to open.
@@ -34,6 +36,9 @@ func Run(t *testing.T, make func(*testing.T) Fixture) {
 	t.Run("pull requests", func(t *testing.T) { testPulls(t, make(t)) })
 	t.Run("statuses", func(t *testing.T) { testStatuses(t, make(t)) })
 	t.Run("unknown commit", func(t *testing.T) { testUnknownCommit(t, make(t)) })
+	t.Run("red green red", func(t *testing.T) { testTransitions(t, make(t)) })
+	t.Run("many pull requests", func(t *testing.T) { testManyPulls(t, make(t)) })
+	t.Run("addresses", func(t *testing.T) { testAddresses(t, make(t)) })
 }
 
 func testRepository(t *testing.T, f Fixture) {
@@ -91,7 +96,7 @@ func testStatuses(t *testing.T, f Fixture) {
 	sha := f.Commit()
 	post := func(context string, s state.CommitState, description string) state.CommitStatus {
 		t.Helper()
-		st := state.CommitStatus{Context: context, State: s, Description: description, TargetURL: "https://example.com/" + description}
+		st := state.CommitStatus{Context: context, State: s, Description: description, TargetURL: "https://example.com/" + context}
 		if err := f.Forge.PostStatus(t.Context(), sha, st); err != nil {
 			t.Fatal(err)
 		}
@@ -122,5 +127,57 @@ func testUnknownCommit(t *testing.T, f Fixture) {
 	err := f.Forge.PostStatus(t.Context(), strings.Repeat("0b", 20), state.CommitStatus{Context: "ichor/check", State: state.StateSuccess})
 	if !errors.Is(err, forge.ErrNoCommit) {
 		t.Errorf("posting: %v", err)
+	}
+}
+
+// testTransitions: each state can follow each other one, and the newest is what is read.
+func testTransitions(t *testing.T, f Fixture) {
+	sha := f.Commit()
+	states := []state.CommitState{
+		state.StatePending, state.StateFailure, state.StateSuccess, state.StateFailure, state.StatePending, state.StateError,
+		state.StatePending, state.StateSuccess, state.StateSuccess, state.StateError, state.StateFailure,
+	}
+	for i, s := range states {
+		st := state.CommitStatus{Context: "ichor/check", State: s, Description: strings.Repeat("x", i+1), TargetURL: "https://example.com/r"}
+		if err := f.Forge.PostStatus(t.Context(), sha, st); err != nil {
+			t.Fatalf("%d: %s: %v", i, s, err)
+		}
+		got, err := f.Forge.Statuses(t.Context(), sha)
+		if err != nil || len(got) != 1 || got[0] != st {
+			t.Fatalf("%d: posted %+v, read %+v %v", i, st, got, err)
+		}
+	}
+	// The very same once more is no error, whatever the forge thinks of it.
+	again := state.CommitStatus{Context: "ichor/again", State: state.StatePending, Description: "x"}
+	for range 2 {
+		if err := f.Forge.PostStatus(t.Context(), sha, again); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// testManyPulls: more than a page of every forge.
+func testManyPulls(t *testing.T, f Fixture) {
+	if f.Few {
+		t.Skip("opening many takes long here")
+	}
+	head := f.Commit()
+	for range 120 {
+		f.Open(Pull{Head: head, Base: "main"})
+	}
+	got, err := f.Forge.PullRequests(t.Context(), "main")
+	if err != nil || len(got) != 120 {
+		t.Fatalf("%d of 120, %v", len(got), err)
+	}
+}
+
+func testAddresses(t *testing.T, f Fixture) {
+	page := forge.ReportURL(f.Forge, "ichor/status", "abc")
+	if !strings.HasPrefix(page, "http") || !strings.HasSuffix(page, "ichor/status/checks/abc.md") {
+		t.Errorf("page of a report: %q", page)
+	}
+	head, _ := f.Forge.PullRefs()
+	if !strings.HasPrefix(head, "refs/") || strings.Count(head, "%d") != 1 {
+		t.Errorf("ref of a pull request's head: %q", head)
 	}
 }

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	gh "github.com/google/go-github/v62/github"
 
 	"ichor.maesh.dev/ichor/sync/forge"
+	"ichor.maesh.dev/ichor/sync/forge/rest"
 )
 
 // minRatePause when a limit is told without a time (GitHub: "wait for at least one minute").
@@ -33,8 +32,8 @@ func fault(op string, err error) error {
 	switch {
 	case errors.As(err, &e):
 		return err
-	case errors.Is(err, errRedirect):
-		out.Kind = forge.KindPermanent
+	case errors.Is(err, rest.ErrRedirect), rest.Untrusted(err):
+		out.Kind = forge.KindHeld
 	case errors.As(err, &primary):
 		out.Kind, out.Until = forge.KindRate, primary.Rate.Reset.Time
 	case errors.As(err, &abuse):
@@ -64,9 +63,13 @@ func kindOf(r *gh.ErrorResponse) (forge.Kind, time.Time) {
 	switch code := r.Response.StatusCode; {
 	case code == http.StatusTooManyRequests,
 		code == http.StatusForbidden && (r.Response.Header.Get("Retry-After") != "" || strings.Contains(text, "rate limit")):
-		return forge.KindRate, retryAt(r.Response)
+		return forge.KindRate, rest.RetryAt(r.Response)
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return forge.KindAuth, time.Time{}
+	case code == http.StatusNotFound, code == http.StatusGone, code >= 300 && code < 400,
+		code == http.StatusUnavailableForLegalReasons:
+		// GitHub says 404 where a credential may not see or do something, too.
+		return forge.KindHeld, time.Time{}
 	case code == http.StatusUnprocessableEntity && strings.Contains(text, "no commit found"):
 		return forge.KindNoCommit, time.Time{}
 	case code == http.StatusUnprocessableEntity && strings.Contains(text, "maximum number of statuses"):
@@ -75,29 +78,4 @@ func kindOf(r *gh.ErrorResponse) (forge.Kind, time.Time) {
 		return forge.KindTransient, time.Time{}
 	}
 	return forge.KindPermanent, time.Time{}
-}
-
-// retryAt reads Retry-After (seconds or a date), else X-RateLimit-Reset, else a minute from now.
-func retryAt(r *http.Response) time.Time {
-	now := time.Now()
-	if v := r.Header.Get("Retry-After"); v != "" {
-		if n, err := strconv.Atoi(v); err == nil && n >= 0 {
-			return now.Add(time.Duration(n) * time.Second)
-		}
-		if t, err := http.ParseTime(v); err == nil {
-			return t
-		}
-	}
-	if n, err := strconv.ParseInt(r.Header.Get("X-RateLimit-Reset"), 10, 64); err == nil && r.Header.Get("X-RateLimit-Remaining") == "0" {
-		return time.Unix(n, 0)
-	}
-	return now.Add(minRatePause)
-}
-
-func loopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }

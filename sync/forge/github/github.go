@@ -3,13 +3,9 @@ package github
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,6 +16,7 @@ import (
 	"ichor.maesh.dev/ichor/schemas/secret"
 	"ichor.maesh.dev/ichor/schemas/state"
 	"ichor.maesh.dev/ichor/sync/forge"
+	"ichor.maesh.dev/ichor/sync/forge/rest"
 )
 
 // Options of New.
@@ -51,13 +48,15 @@ type Client struct {
 	o           Options
 	owner, name string
 	api         *gh.Client
-	tokens      tokens
-	turn        chan struct{}
-	// limited is the last limit that was told; until it is over nothing is asked. Guarded by turn.
-	limited *forge.Error
+	tokens      rest.Tokens
+	turn        *rest.Turn
 }
 
-var _ forge.Forge = (*Client)(nil)
+var (
+	_ forge.Forge  = (*Client)(nil)
+	_ forge.Sizer  = (*Client)(nil)
+	_ forge.Merger = (*Client)(nil)
+)
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$`)
 
@@ -76,23 +75,19 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up github: %w", err)
 	}
-	plain := base.Scheme == "http" && !loopback(base.Hostname())
-	if plain && (o.TokenFile != "" || o.App != nil || !o.Token.Empty()) && !o.AllowPlainHTTPAuth {
-		return nil, errors.New("set up github: a credential would be sent over plain http; use https, or allow it in the configuration")
+	shared := rest.Options{
+		Base: base, Anonymous: o.TokenFile == "" && o.App == nil && o.Token.Empty(), CAFile: o.CAFile, ProxyURL: o.ProxyURL,
+		AllowPlainHTTPAuth: o.AllowPlainHTTPAuth, Timeout: o.Timeout,
 	}
-	tr, err := transport(o)
+	c := &Client{o: o, turn: rest.NewTurn()}
+	c.owner, c.name, _ = strings.Cut(o.Repository, "/")
+	if c.tokens, err = tokensOf(o, shared); err != nil {
+		return nil, fmt.Errorf("set up github: %w", err)
+	}
+	shared.Tokens = c.tokens
+	hc, err := rest.HTTP(shared)
 	if err != nil {
 		return nil, fmt.Errorf("set up github: %w", err)
-	}
-	c := &Client{o: o, turn: make(chan struct{}, 1)}
-	c.owner, c.name, _ = strings.Cut(o.Repository, "/")
-	if c.tokens, err = tokensOf(o, base, tr); err != nil {
-		return nil, fmt.Errorf("set up github: %w", err)
-	}
-	hc := &http.Client{
-		Timeout:       o.Timeout,
-		CheckRedirect: sameHost,
-		Transport:     &authTransport{next: newETags(tr), host: base.Host, scheme: base.Scheme, tokens: c.tokens},
 	}
 	c.api = gh.NewClient(hc)
 	c.api.BaseURL, c.api.UploadURL, c.api.UserAgent = base, base, "ichor"
@@ -108,9 +103,9 @@ func apiURL(web, api string) (*url.URL, error) {
 	if raw == "" {
 		raw = "https://github.com"
 	}
-	u, err := url.Parse(strings.TrimRight(raw, "/") + "/")
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil || u.RawQuery != "" {
-		return nil, errors.New("forge address must be an http or https URL without credentials")
+	u, err := rest.Address(raw)
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case api != "":
@@ -123,56 +118,27 @@ func apiURL(web, api string) (*url.URL, error) {
 	return u, nil
 }
 
-func transport(o Options) (*http.Transport, error) {
-	tr := http.DefaultTransport.(*http.Transport).Clone()
-	tr.ResponseHeaderTimeout = o.Timeout
-	if o.ProxyURL != "" {
-		u, err := url.Parse(o.ProxyURL)
-		if err != nil {
-			return nil, errors.New("proxy address is not a URL")
-		}
-		tr.Proxy = http.ProxyURL(u)
-	}
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read CA file: %w", err)
-		}
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			pool = x509.NewCertPool()
-		}
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read CA file: %s holds no certificate", o.CAFile)
-		}
-		tr.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	}
-	return tr, nil
-}
-
 // Name is "github".
 func (*Client) Name() string { return "github" }
 
-// Token gives a token that is valid now, for Git over HTTP. Empty when anonymous.
-func (c *Client) Token(ctx context.Context) (secret.Bytes, error) { return c.tokens.token(ctx) }
+// FileURL is the page of a file on a branch.
+func (c *Client) FileURL(branch, path string) string {
+	web := c.o.WebURL
+	if web == "" {
+		web = "https://github.com"
+	}
+	return forge.PageURL(web, c.o.Repository, "/blob/", branch, path)
+}
 
-// one call at a time.
+// PullRefs are GitHub's.
+func (*Client) PullRefs() (head, merge string) { return "refs/pull/%d/head", "refs/pull/%d/merge" }
+
+// Token gives a token that is valid now, for Git over HTTP. Empty when anonymous.
+func (c *Client) Token(ctx context.Context) (secret.Bytes, error) { return c.tokens.Token(ctx) }
+
+// call makes one call at a time.
 func (c *Client) call(ctx context.Context, op string, fn func() error) error {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return fault(op, ctx.Err())
-	}
-	if c.limited != nil && time.Now().Before(c.limited.Until) {
-		return &forge.Error{Op: op, Kind: forge.KindRate, Until: c.limited.Until, Err: c.limited.Err}
-	}
-	err := fault(op, fn())
-	c.limited = nil
-	if e := (*forge.Error)(nil); errors.As(err, &e) && e.Kind == forge.KindRate {
-		c.limited = e
-	}
-	return err
+	return c.turn.Call(ctx, op, fault, fn)
 }
 
 // Repository reads the repository.
@@ -203,6 +169,9 @@ func (c *Client) PullRequests(ctx context.Context, base string) ([]forge.PullReq
 			page, resp, err := c.api.PullRequests.List(ctx, c.owner, c.name, o)
 			if err != nil {
 				return err
+			}
+			if page == nil {
+				return errNotJSON // else every pull request would count as closed
 			}
 			for _, p := range page {
 				// What the filter let through is checked again: a base other than ours must never be taken for it.
@@ -254,7 +223,10 @@ func (c *Client) PostStatus(ctx context.Context, sha string, s state.CommitStatu
 		st.TargetURL = gh.String(s.TargetURL)
 	}
 	return c.call(ctx, fmt.Sprintf("post status %s on %s", s.Context, sha), func() error {
-		_, _, err := c.api.Repositories.CreateStatus(ctx, c.owner, c.name, sha, st)
+		got, _, err := c.api.Repositories.CreateStatus(ctx, c.owner, c.name, sha, st)
+		if err == nil && (got.GetState() != string(s.State) || !strings.EqualFold(got.GetContext(), s.Context)) {
+			return errNotJSON // something in between answered
+		}
 		return err
 	})
 }
@@ -268,6 +240,9 @@ func (c *Client) Statuses(ctx context.Context, sha string) ([]state.CommitStatus
 			page, resp, err := c.api.Repositories.GetCombinedStatus(ctx, c.owner, c.name, sha, o)
 			if err != nil {
 				return err
+			}
+			if page.GetSHA() == "" {
+				return errNotJSON
 			}
 			for _, s := range page.Statuses {
 				out = append(out, state.CommitStatus{
@@ -286,4 +261,33 @@ func (c *Client) Statuses(ctx context.Context, sha string) ([]state.CommitStatus
 		return nil, err
 	}
 	return out, nil
+}
+
+// errNotJSON: an answer of the right code whose body is not what GitHub sends. A proxy or a page for logging in may do so.
+var errNotJSON = errors.New("the answer is not the forge's")
+
+// Objects lists the files of a commit with their sizes. GitHub cuts lists of more than 100,000 entries or 7 MB.
+func (c *Client) Objects(ctx context.Context, sha string) (list []forge.Object, complete bool, err error) {
+	err = c.call(ctx, "read the file sizes of "+sha, func() error {
+		tree, _, err := c.api.Git.GetTree(ctx, c.owner, c.name, sha, true)
+		if err != nil {
+			return err
+		}
+		for _, e := range tree.Entries {
+			if e.GetType() == "blob" {
+				list = append(list, forge.Object{Hash: e.GetSHA(), Size: int64(e.GetSize())})
+			}
+		}
+		complete = !tree.GetTruncated()
+		return nil
+	})
+	return list, complete, err
+}
+
+// AskMerge reads the pull request: that makes GitHub compute its merge commit anew where it is not up to date.
+func (c *Client) AskMerge(ctx context.Context, number int) error {
+	return c.call(ctx, fmt.Sprintf("ask for the merge of pull request %d", number), func() error {
+		_, _, err := c.api.PullRequests.Get(ctx, c.owner, c.name, number)
+		return err
+	})
 }

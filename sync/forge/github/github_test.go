@@ -109,8 +109,8 @@ func TestFaultsHaveTheirKind(t *testing.T) {
 		"502":      {code(502), forge.KindTransient, 0},
 		"401":      {code(401), forge.KindAuth, 0},
 		"403":      {code(403), forge.KindAuth, 0},
-		"404":      {code(404), forge.KindPermanent, 0},
-		"410":      {code(410), forge.KindPermanent, 0},
+		"404":      {code(404), forge.KindHeld, 0},
+		"410":      {code(410), forge.KindHeld, 0},
 		"429":      {func(w http.ResponseWriter) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, forge.KindRate, 7 * time.Second},
 		"429 bare": {code(429), forge.KindRate, time.Minute},
 		"primary": {limited(map[string]string{
@@ -181,10 +181,10 @@ func TestRedirects(t *testing.T) {
 			http.Redirect(w, r, thief.URL+r.URL.Path, code)
 			return false
 		})
-		if _, err := c.Repository(t.Context()); !errors.Is(err, forge.ErrPermanent) {
+		if _, err := c.Repository(t.Context()); !errors.Is(err, forge.ErrHeld) {
 			t.Errorf("GET %d: %v", code, err)
 		}
-		if err := c.PostStatus(t.Context(), sha, green); !errors.Is(err, forge.ErrPermanent) {
+		if err := c.PostStatus(t.Context(), sha, green); !errors.Is(err, forge.ErrHeld) {
 			t.Errorf("POST %d: %v", code, err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestRedirects(t *testing.T) {
 	}
 	renamed(http.StatusMovedPermanently)
 	g.Asked()
-	if err := old.PostStatus(t.Context(), sha, green); !errors.Is(err, forge.ErrPermanent) || !strings.Contains(err.Error(), "new name") {
+	if err := old.PostStatus(t.Context(), sha, green); !errors.Is(err, forge.ErrHeld) || !strings.Contains(err.Error(), "new name") {
 		t.Errorf("POST 301: %v", err)
 	}
 	if asked := g.Asked(); len(asked) != 1 || len(g.Posts()) != 1 {
@@ -375,7 +375,16 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%+v was taken", o)
 		}
 	}
-	if got := forge.ReportURL("http://127.0.0.5:3000/", "acme/fleet", "ichor/status", "abc"); got != "http://127.0.0.5:3000/acme/fleet/blob/ichor/status/checks/abc.md" {
+	if got := reportURL(t, "http://127.0.0.5:3000/"); got != "http://127.0.0.5:3000/acme/fleet/blob/ichor/status/checks/abc.md" {
 		t.Error(got)
 	}
+}
+
+func reportURL(t *testing.T, web string) string {
+	t.Helper()
+	c, err := github.New(github.Options{WebURL: web, Repository: "acme/fleet"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return forge.ReportURL(c, "ichor/status", "abc")
 }

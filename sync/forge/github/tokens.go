@@ -1,7 +1,6 @@
 package github
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -24,6 +23,7 @@ import (
 
 	"ichor.maesh.dev/ichor/schemas/secret"
 	"ichor.maesh.dev/ichor/sync/forge"
+	"ichor.maesh.dev/ichor/sync/forge/rest"
 )
 
 // App is a GitHub App's login.
@@ -36,47 +36,20 @@ type App struct {
 	KeyFile string
 }
 
-// tokens gives a token that is valid now. forget drops what is cached and tells whether another token may come.
-type tokens interface {
-	token(ctx context.Context) (secret.Bytes, error)
-	forget() bool
-}
-
-func tokensOf(o Options, base *url.URL, tr http.RoundTripper) (tokens, error) {
-	switch {
-	case o.App != nil:
-		if o.App.ID == "" || o.App.KeyFile == "" {
-			return nil, errors.New("a GitHub App needs its ID and its key file")
-		}
-		hc := &http.Client{Transport: tr, Timeout: o.Timeout, CheckRedirect: sameHost}
-		return &appTokens{app: *o.App, repo: o.Repository, base: base, http: hc, now: time.Now}, nil
-	case o.TokenFile != "":
-		return fileToken(o.TokenFile), nil
+func tokensOf(o Options, shared rest.Options) (rest.Tokens, error) {
+	if o.App == nil {
+		return rest.TokenOf(o.TokenFile, o.Token), nil
 	}
-	return fixedToken{o.Token}, nil
-}
-
-type fixedToken struct{ t secret.Bytes }
-
-func (f fixedToken) token(context.Context) (secret.Bytes, error) { return f.t, nil }
-func (fixedToken) forget() bool                                  { return false }
-
-// fileToken reads the file for each request: a rotated token needs no restart.
-type fileToken string
-
-func (f fileToken) token(context.Context) (secret.Bytes, error) {
-	b, err := os.ReadFile(string(f))
+	if o.App.ID == "" || o.App.KeyFile == "" {
+		return nil, errors.New("a GitHub App needs its ID and its key file")
+	}
+	tr, err := rest.Transport(shared)
 	if err != nil {
-		return secret.Bytes{}, &forge.Error{Op: "read token file", Kind: forge.KindAuth, Err: err}
+		return nil, err
 	}
-	b = bytes.TrimSpace(b)
-	if len(b) == 0 || bytes.ContainsAny(b, "\r\n") {
-		return secret.Bytes{}, &forge.Error{Op: "read token file", Kind: forge.KindAuth, Err: fmt.Errorf("%s does not hold one token", string(f))}
-	}
-	return secret.New(b), nil
+	hc := &http.Client{Transport: tr, Timeout: o.Timeout, CheckRedirect: rest.SameHost}
+	return &appTokens{app: *o.App, repo: o.Repository, base: shared.Base, http: hc, now: time.Now}, nil
 }
-
-func (fileToken) forget() bool { return false }
 
 // appTokens mints installation tokens. They last an hour and are renewed at four fifths of their life.
 type appTokens struct {
@@ -91,7 +64,8 @@ type appTokens struct {
 	renew   time.Time
 }
 
-func (a *appTokens) forget() bool {
+// Forget drops the cached token.
+func (a *appTokens) Forget() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	had := !a.current.Empty()
@@ -99,7 +73,8 @@ func (a *appTokens) forget() bool {
 	return had
 }
 
-func (a *appTokens) token(ctx context.Context) (secret.Bytes, error) {
+// Token gives an installation token that is valid now.
+func (a *appTokens) Token(ctx context.Context) (secret.Bytes, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.current.Empty() && a.now().Before(a.renew) {
@@ -158,7 +133,7 @@ func (a *appTokens) ask(ctx context.Context, method, path string, into any) erro
 	case resp.StatusCode >= 500:
 		return &forge.Error{Op: op, Kind: forge.KindTransient, Err: fmt.Errorf("forge answers %d", resp.StatusCode)}
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return &forge.Error{Op: op, Kind: forge.KindRate, Until: retryAt(resp), Err: errors.New("forge answers 429")}
+		return &forge.Error{Op: op, Kind: forge.KindRate, Until: rest.RetryAt(resp), Err: errors.New("forge answers 429")}
 	case resp.StatusCode >= 300:
 		return &forge.Error{Op: op, Kind: forge.KindAuth, Err: fmt.Errorf("forge answers %d%s", resp.StatusCode, a.skew(resp))}
 	}

@@ -16,6 +16,12 @@ var _ forge.Forge = Forge{}
 // Name is "none".
 func (Forge) Name() string { return "none" }
 
+// FileURL is "": there are no pages.
+func (Forge) FileURL(_, _ string) string { return "" }
+
+// PullRefs are the usual ones.
+func (Forge) PullRefs() (head, merge string) { return "refs/pull/%d/head", "" }
+
 // Repository is unknown: no ID to compare.
 func (Forge) Repository(context.Context) (forge.Repository, error) { return forge.Repository{}, nil }
 

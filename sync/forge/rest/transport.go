@@ -1,4 +1,4 @@
-package github
+package rest
 
 import (
 	"bytes"
@@ -11,20 +11,21 @@ import (
 	"sync"
 )
 
-var errRedirect = errors.New("forge redirects")
+// ErrRedirect is in the chain of an error about a redirect that was not followed.
+var ErrRedirect = errors.New("forge redirects")
 
-// sameHost follows redirects on the API's host only (a renamed repository: GET 301, POST 307). A POST that a 301 would
+// SameHost is a CheckRedirect that follows redirects on the API's host only (a renamed repository: GET 301, POST 307). A POST that a 301 would
 // turn into a GET is refused: the status would be lost and look posted.
-func sameHost(req *http.Request, via []*http.Request) error {
+func SameHost(req *http.Request, via []*http.Request) error {
 	first := via[0]
 	if !strings.EqualFold(first.URL.Host, req.URL.Host) || first.URL.Scheme != req.URL.Scheme {
-		return fmt.Errorf("%w to another host: from %s to %s; set the new address in the configuration", errRedirect, first.URL.Host, req.URL.Host)
+		return fmt.Errorf("%w to another host: from %s to %s; set the new address in the configuration", ErrRedirect, first.URL.Host, req.URL.Host)
 	}
 	if first.Method != req.Method {
-		return fmt.Errorf("%w a %s to %s; set the repository's new name in the configuration", errRedirect, first.Method, req.URL.Path)
+		return fmt.Errorf("%w a %s to %s; set the repository's new name in the configuration", ErrRedirect, first.Method, req.URL.Path)
 	}
 	if len(via) >= 5 {
-		return fmt.Errorf("%w too often", errRedirect)
+		return fmt.Errorf("%w too often", ErrRedirect)
 	}
 	return nil
 }
@@ -34,16 +35,17 @@ func sameHost(req *http.Request, via []*http.Request) error {
 type authTransport struct {
 	next         http.RoundTripper
 	scheme, host string
-	tokens       tokens
+	tokens       Tokens
+	authorize    func(*http.Request, string)
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !strings.EqualFold(req.URL.Host, t.host) || req.URL.Scheme != t.scheme {
-		return nil, fmt.Errorf("%w to another host: %s", errRedirect, req.URL.Host)
+		return nil, fmt.Errorf("%w to another host: %s", ErrRedirect, req.URL.Host)
 	}
 	resp, err := t.once(req)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || !t.tokens.forget() {
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || !t.tokens.Forget() {
 		return resp, err
 	}
 	again := req.Clone(req.Context())
@@ -60,13 +62,13 @@ func (t *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (t *authTransport) once(req *http.Request) (*http.Response, error) {
-	token, err := t.tokens.token(req.Context())
+	token, err := t.tokens.Token(req.Context())
 	if err != nil {
 		return nil, err
 	}
 	out := req.Clone(req.Context())
 	if !token.Empty() {
-		out.Header.Set("Authorization", "Bearer "+string(token.Reveal()))
+		t.authorize(out, string(token.Reveal()))
 	}
 	return t.next.RoundTrip(out)
 }
