@@ -55,6 +55,8 @@ const (
 	ClassRedirect Class = "redirect"
 	// ClassLimits: what came is larger than the limits allow.
 	ClassLimits Class = "limits"
+	// ClassMalformed: what came is no honest Git data.
+	ClassMalformed Class = "malformed"
 	// ClassConfig: the configuration can't work (a refused URL, say).
 	ClassConfig Class = "config"
 	// ClassUnknownRevision: no such commit, here or there.
@@ -169,6 +171,8 @@ func classify(err error) Class {
 		return ClassProtected
 	case errors.Is(err, ErrUnknownRevision), errors.Is(err, ErrNoFile):
 		return ClassUnknownRevision
+	case errors.Is(err, errBadTree):
+		return ClassMalformed
 	case errors.Is(err, errLimits):
 		return ClassLimits
 	case errors.Is(err, errRedirect):
@@ -237,15 +241,23 @@ func storeFault(op string, err error) error {
 			return fail(op, err)
 		}
 	}
+	if isDisk(err) {
+		return failAs(op, ClassTransient, err)
+	}
+	return failAs(op, ClassCorrupt, err)
+}
+
+// isDisk tells trouble of the machine and an end of the work from bad data.
+func isDisk(err error) bool {
 	for _, errno := range []error{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EACCES, syscall.EPERM, syscall.EROFS,
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, context.Canceled, context.DeadlineExceeded, errClosed,
 	} {
 		if errors.Is(err, errno) {
-			return failAs(op, ClassTransient, err)
+			return true
 		}
 	}
-	return failAs(op, ClassCorrupt, err)
+	return false
 }
 
 // clip shortens server text for messages: one line, n runes.

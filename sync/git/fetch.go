@@ -85,7 +85,13 @@ func receivePack(ctx context.Context, op string, r *remote, s *store,
 	if err := scanPack(tmp, fi.Size(), lim); err != nil {
 		return fail(op, err)
 	}
-	return s.addPack(op, tmp)
+	if err := s.addPack(op, tmp); err != nil {
+		if lim.count > 0 && ctx.Err() == nil && !isDisk(err) {
+			return failAs(op, ClassMalformed, err) // the same bytes will not be better at the next look
+		}
+		return err
+	}
+	return nil
 }
 
 // haves are commits that the server needn't send: the tips and the newest of their ancestors. go-git has no
@@ -161,7 +167,7 @@ func wholeTree(st storage.Storer, tree plumbing.Hash, seen map[plumbing.Hash]boo
 	if depth > maxDepth {
 		return fmt.Errorf("%w: folders nest deeper than %d", errLimits, maxDepth)
 	}
-	t, err := object.GetTree(st, tree)
+	t, err := getTree(st, tree)
 	if err != nil {
 		return fmt.Errorf("read tree %s: %w", tree, err)
 	}

@@ -24,6 +24,9 @@ type Mirror struct {
 	net sync.Mutex
 	// tips that were seen, by private ref: they outlive a store that was made anew. Guarded by net.
 	tips map[plumbing.ReferenceName]plumbing.Hash
+	// listed are the server's refs at the last look at a branch; merges are answers of MergePull. Guarded by net.
+	listed map[string]plumbing.Hash
+	merges map[int]mergeMemo
 	// healed is when the store was last made anew, so that it happens once and not in a loop.
 	healed time.Time
 }
@@ -35,6 +38,7 @@ const healPause = 10 * time.Minute
 const (
 	headsPrefix  = "refs/ichor/heads/"
 	pullsPrefix  = "refs/ichor/pr/"
+	mergesPrefix = "refs/ichor/merge/"
 	commitPrefix = "refs/ichor/commit/"
 )
 
@@ -49,7 +53,7 @@ func Open(_ context.Context, o Options) (*Mirror, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mirror{opts: o, remote: r, store: s, tips: map[plumbing.ReferenceName]plumbing.Hash{}}
+	m := &Mirror{opts: o, remote: r, store: s, tips: map[plumbing.ReferenceName]plumbing.Hash{}, merges: map[int]mergeMemo{}}
 	return m, m.rememberTips()
 }
 
@@ -122,6 +126,7 @@ func (m *Mirror) FetchBranch(ctx context.Context, branch string) (Move, error) {
 		}
 		mv, err = m.moveOf(m.tips[private], hash)
 		mv.Default, mv.Heads = a.head, a.heads()
+		m.listed = a.refs
 		return err
 	})
 	if err != nil {
@@ -198,13 +203,61 @@ func (m *Mirror) FetchPull(ctx context.Context, number int, sha string) error {
 	return errors.Join(err, m.bound(ctx, op))
 }
 
+// Object is a file as a forge lists it: its hash and size in bytes.
+type Object struct {
+	Hash string
+	Size int64
+}
+
+// PullFits tells, before anything is fetched, whether the files that a pull request brings, beyond what the mirror has, are
+// within the limits for strangers: nil, or an error of class limits. complete is false where the list was cut.
+func (m *Mirror) PullFits(number int, list []Object, complete bool) error {
+	op := opf("weigh pull request %d", number)
+	lim := m.opts.Limits.pull()
+	var count, total int64
+	seen := map[plumbing.Hash]bool{}
+	return m.store.view(op, func(st storage.Storer) error {
+		for _, o := range list {
+			h := plumbing.NewHash(o.Hash)
+			if seen[h] || st.HasEncodedObject(h) == nil {
+				continue
+			}
+			seen[h] = true
+			count, total = count+1, total+max(o.Size, 0)
+			switch {
+			case o.Size > lim.object:
+				return fmt.Errorf("%w: a file has %d bytes, more than %d", errLimits, o.Size, lim.object)
+			case total > lim.total:
+				return fmt.Errorf("%w: its files have more than %d bytes", errLimits, lim.total)
+			case count > int64(lim.count):
+				return fmt.Errorf("%w: it brings more than %d files", errLimits, lim.count)
+			}
+		}
+		if !complete && len(seen) == len(list) && len(list) > 0 {
+			// All that is listed is new, and the list is longer than what a forge gives.
+			return fmt.Errorf("%w: it brings more than %d files", errLimits, len(list))
+		}
+		return nil
+	})
+}
+
+// Has tells whether a commit is in the store.
+func (m *Mirror) Has(commit string) bool {
+	return plumbing.IsHash(commit) && m.has(plumbing.NewHash(commit))
+}
+
 // KeepPulls forgets the heads of pull requests that are not in open. Their objects go when the store is made anew.
 func (m *Mirror) KeepPulls(open []int) error {
 	keep := map[plumbing.ReferenceName]bool{}
 	for _, n := range open {
 		keep[plumbing.ReferenceName(fmt.Sprintf("%s%d", pullsPrefix, n))] = true
 	}
-	return m.keep("forget closed pull requests", pullsPrefix, keep)
+	merges := map[plumbing.ReferenceName]bool{}
+	for _, n := range open {
+		merges[plumbing.ReferenceName(fmt.Sprintf("%s%d", mergesPrefix, n))] = true
+	}
+	err := m.keep("forget closed pull requests", pullsPrefix, keep)
+	return errors.Join(err, m.keep("forget merges of closed pull requests", mergesPrefix, merges))
 }
 
 // KeepBranches forgets all branches but these.

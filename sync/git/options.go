@@ -31,8 +31,9 @@ type Limits struct {
 	// PackBytes, ObjectBytes and TotalBytes (unfolded) of one fetch of a branch (defaults 2 GiB, 128 MiB, 16 GiB).
 	PackBytes, ObjectBytes, TotalBytes int64
 	// PullPackBytes, PullObjectBytes and PullTotalBytes of one fetch of a pull request, which anybody may open
-	// (defaults 64 MiB, 16 MiB, 512 MiB).
+	// (defaults 64 MiB, 16 MiB, 512 MiB); PullObjects is how many objects it may have (default 200,000).
 	PullPackBytes, PullObjectBytes, PullTotalBytes int64
+	PullObjects                                    int
 	// StoreBytes on disk; above it the store is made anew once (default 4 GiB).
 	StoreBytes int64
 	// Packs at which they are joined (default 50).
@@ -54,6 +55,7 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.Limits.PullPackBytes, 64*mib)
 	orDefault(&o.Limits.PullObjectBytes, 16*mib)
 	orDefault(&o.Limits.PullTotalBytes, 512*mib)
+	orDefault(&o.Limits.PullObjects, 200_000)
 	orDefault(&o.Limits.StoreBytes, 4096*mib)
 	orDefault(&o.Limits.Packs, 50)
 	if o.PullRef == "" {
@@ -62,7 +64,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func (l Limits) branch() packLimits { return packLimits{l.PackBytes, l.ObjectBytes, l.TotalBytes} }
+func (l Limits) branch() packLimits {
+	return packLimits{pack: l.PackBytes, object: l.ObjectBytes, total: l.TotalBytes}
+}
 func (l Limits) pull() packLimits {
-	return packLimits{l.PullPackBytes, l.PullObjectBytes, l.PullTotalBytes}
+	return packLimits{pack: l.PullPackBytes, object: l.PullObjectBytes, total: l.PullTotalBytes, count: l.PullObjects}
 }

@@ -16,6 +16,8 @@ import (
 // packLimits bound what a pack may unfold to.
 type packLimits struct {
 	pack, object, total int64
+	// count of objects: the parser keeps some memory for each. 0 is no limit.
+	count int
 }
 
 // scanPack reads a pack once, without keeping anything, and refuses it before go-git inflates it into memory when an
@@ -32,6 +34,9 @@ func scanPack(src io.ReadSeeker, size int64, lim packLimits) error {
 	// The parser allocates by this number. No object takes less than 9 bytes in a pack.
 	if int64(count)*9 > size {
 		return fmt.Errorf("%w: pack of %d bytes claims %d objects", packfile.ErrMalformedPackFile, size, count)
+	}
+	if lim.count > 0 && int64(count) > int64(lim.count) {
+		return fmt.Errorf("%w: it brings %d objects, more than %d", errLimits, count, lim.count)
 	}
 	var total int64
 	for range count {

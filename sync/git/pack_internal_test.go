@@ -96,6 +96,6 @@ func FuzzScanPack(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		var err error
 		defer guard(&err)
-		_ = scanPack(bytes.NewReader(b), int64(len(b)), packLimits{1 << 20, 1 << 16, 1 << 20})
+		_ = scanPack(bytes.NewReader(b), int64(len(b)), packLimits{pack: 1 << 20, object: 1 << 16, total: 1 << 20})
 	})
 }

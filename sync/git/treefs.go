@@ -74,10 +74,7 @@ func (f *treeFS) tree(h plumbing.Hash) ([]object.TreeEntry, error) {
 		return entries, nil
 	}
 	err := f.store.view(opf("read tree %s", short(h.String())), func(st storage.Storer) error {
-		t, err := object.GetTree(st, h)
-		if errors.Is(err, object.ErrMalformedTree) {
-			return fmt.Errorf("%w: %w", errBadTree, err)
-		}
+		t, err := getTree(st, h)
 		if err == nil {
 			entries = append([]object.TreeEntry(nil), t.Entries...)
 		}
@@ -99,6 +96,15 @@ func (f *treeFS) tree(h plumbing.Hash) ([]object.TreeEntry, error) {
 	f.trees[h] = entries
 	f.mu.Unlock()
 	return entries, nil
+}
+
+// getTree reads a tree. One that can't be parsed is bad content, not a broken store: its hash was right.
+func getTree(st storage.Storer, h plumbing.Hash) (*object.Tree, error) {
+	t, err := object.GetTree(st, h)
+	if errors.Is(err, object.ErrMalformedTree) {
+		return nil, fmt.Errorf("%w: %w", errBadTree, err)
+	}
+	return t, err
 }
 
 // checkName refuses names that mean something else to some file system or tool.
