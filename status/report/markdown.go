@@ -71,6 +71,9 @@ func head(r *check.Report, s problems) string {
 		b.WriteString(".")
 	}
 	b.WriteString("\n\n")
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "> %s\n\n", prose(n, maxMessage))
+	}
 	if r.Verdict == check.Failed && len(s.errors) == 0 && len(s.onBase) > 0 {
 		b.WriteString("The errors are on base already; here they count.\n\n")
 	}

@@ -23,6 +23,11 @@ type Source interface {
 	FetchBranch(ctx context.Context, branch string) (git.Move, error)
 	// FetchPull makes the head of a pull request readable, if it still is sha.
 	FetchPull(ctx context.Context, number int, sha string) error
+	// MergePull says what to look at for a pull request whose head and base were fetched.
+	MergePull(ctx context.Context, number int, base, head string) (git.Merge, error)
+	// PullFits weighs a pull request by the forge's list of its files; Has tells whether a commit is here already.
+	PullFits(number int, list []git.Object, complete bool) error
+	Has(commit string) bool
 	// KeepPulls and KeepBranches forget all others.
 	KeepPulls(open []int) error
 	KeepBranches(names []string) error
@@ -60,19 +65,24 @@ type CheckJob struct {
 	PR int
 	// Ref on the server.
 	Ref string
+	// Tree is the commit whose files are checked: Commit, or the forge's commit that merges a pull request into Base. Against
+	// is the commit that they are compared with: Base, or, where the merge is not known, where a pull request branched off.
+	Tree, Against string
+	// Note says why the result of the merge is not known, "" it is.
+	Note string
 	// Err is why the commit can't be had (too large, say): its check is an error, and nothing else suffers.
 	Err error
 }
 
 func (j CheckJob) key() jobKey {
-	return jobKey{j.Commit, j.Base, j.Kind == KindHead || j.Kind == KindHistory}
+	return jobKey{j.Commit, j.Base, j.Tree, j.Against, j.Kind == KindHead || j.Kind == KindHistory}
 }
 
 // jobKey tells jobs apart. On the branch every problem counts, elsewhere only what base doesn't have, so the same
 // commit and base can have two answers.
 type jobKey struct {
-	commit, base string
-	onBranch     bool
+	commit, base, tree, against string
+	onBranch                    bool
 }
 
 // Work is what one look found.
@@ -84,6 +94,8 @@ type Work struct {
 	// Checks that are due, most urgent first: the head, the merge queue, the push's older commits newest first, pull
 	// requests never checked, pull requests whose base moved. A job is handed out once, until Done or Retry.
 	Checks []CheckJob
+	// More: pull requests whose base moved were left for the next look, which need not wait.
+	More bool
 	// Open pull requests against the branch, as last listed; Closed are those that were open at the look before.
 	Open   []forge.PullRequest
 	Closed []int
@@ -117,6 +129,11 @@ type Loop struct {
 	done   map[jobKey]int
 	looks  int
 	open   []forge.PullRequest
+	// refused are heads that can't be had, by pull request: they are not fetched again and again. Of Look alone, as the two
+	// that follow: for which base and head the forge was asked to merge, and for how many looks it is waited for.
+	refused map[int]refusal
+	asked   map[int][2]string
+	waited  map[int]int
 	// queued is how many merge-queue branches the last look saw. Of Look alone.
 	queued int
 	// unsaved: since couldn't be written.
@@ -134,7 +151,7 @@ func New(o Options, src Source, pulls Pulls) (*Loop, error) {
 	if o.QueuePrefix == "" {
 		o.QueuePrefix = "gh-readonly-queue/" + o.Branch + "/"
 	}
-	l := &Loop{o: o, src: src, pulls: pulls, flying: map[jobKey]bool{}, done: map[jobKey]int{}}
+	l := &Loop{o: o, src: src, pulls: pulls, flying: map[jobKey]bool{}, done: map[jobKey]int{}, refused: map[int]refusal{}, asked: map[int][2]string{}, waited: map[int]int{}}
 	if o.StateFile != "" {
 		b, err := os.ReadFile(o.StateFile)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -201,7 +218,7 @@ func (l *Loop) branchJobs(head string) ([]CheckJob, error) {
 		if i == 0 {
 			kind = KindHead
 		}
-		out = append(out, CheckJob{Commit: k.commit, Base: k.base, Kind: kind, Ref: "refs/heads/" + l.o.Branch})
+		out = append(out, CheckJob{Commit: k.commit, Base: k.base, Tree: k.tree, Against: k.against, Kind: kind, Ref: "refs/heads/" + l.o.Branch})
 	}
 	return out, err
 }
@@ -215,7 +232,7 @@ func (l *Loop) walk(head, since string) ([]jobKey, error) {
 		if err != nil {
 			return out, err
 		}
-		out = append(out, jobKey{at, parent, true})
+		out = append(out, jobKey{commit: at, base: parent, tree: at, against: parent, onBranch: true})
 		if since == "" || at == since || parent == "" {
 			break
 		}
@@ -263,7 +280,7 @@ func (l *Loop) queueJobs(ctx context.Context, w Work) ([]CheckJob, error) {
 			errs = append(errs, err)
 			continue
 		}
-		out = append(out, CheckJob{Commit: mv.New, Base: w.Head, Kind: KindQueue, Ref: "refs/heads/" + name})
+		out = append(out, CheckJob{Commit: mv.New, Base: w.Head, Tree: mv.New, Against: w.Head, Kind: KindQueue, Ref: "refs/heads/" + name})
 	}
 	return out, errors.Join(errs...)
 }
@@ -291,27 +308,7 @@ func (l *Loop) pullJobs(ctx context.Context, w *Work) []CheckJob {
 	if len(w.Closed) > 0 {
 		w.GitErr = errors.Join(w.GitErr, l.src.KeepPulls(numbers(list)))
 	}
-	var fresh, again []CheckJob
-	for _, p := range list {
-		j := CheckJob{Commit: p.Head, Base: w.Head, Kind: KindPull, PR: p.Number, Ref: fmt.Sprintf("refs/pull/%d/head", p.Number)}
-		if err := l.src.FetchPull(ctx, p.Number, p.Head); err != nil {
-			switch git.ClassOf(err) {
-			case git.ClassLimits, git.ClassUnsupported, git.ClassUnknownRevision:
-				j.Err = err
-			case git.ClassRaced, git.ClassGone:
-				continue // the list is older than the repository, or newer: the next look has both
-			default:
-				w.GitErr = errors.Join(w.GitErr, err)
-				continue
-			}
-		}
-		if checked[p.Head] {
-			again = append(again, j)
-		} else {
-			fresh = append(fresh, j)
-		}
-	}
-	return append(fresh, again...)
+	return l.pulled(ctx, w, list, checked)
 }
 
 func gone(before, now []forge.PullRequest) []int {

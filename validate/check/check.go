@@ -25,6 +25,10 @@ type Input struct {
 	Commit, Base string
 	// Load bounds and narrows what is read, on both sides.
 	Load fleet.Options
+	// Notes say what the reader of the report has to know of how the commit was looked at.
+	Notes []string
+	// Also are problems that the caller found; they count as those of the rules do.
+	Also []fleet.Problem
 	// ExcuseBase: a problem that base has too does not fail the check (pull requests, check with an explicit --base).
 	ExcuseBase bool
 	// Timeout of the whole check; 0 is DefaultTimeout. A commit that takes longer fails by rule limits.
@@ -87,7 +91,7 @@ func tooLong(in Input, timeout time.Duration) *Report {
 
 func newReport(in Input) *Report {
 	return &Report{
-		APIVersion: ReportAPIVersion, Commit: in.Commit, Base: in.Base, Verdict: Passed,
+		APIVersion: ReportAPIVersion, Commit: in.Commit, Base: in.Base, Notes: slices.Clone(in.Notes), Verdict: Passed,
 		Problems: []fleet.Problem{}, Machines: []Machine{}, Plan: []Step{},
 	}
 }
@@ -148,7 +152,7 @@ func (s *session) fault() error {
 
 // problems runs the rules and marks what base has too.
 func (s *session) problems(loaded []fleet.Problem) {
-	all := slices.Clone(loaded)
+	all := append(slices.Clone(loaded), s.in.Also...)
 	markOnBase(all, s.baseProblems)
 	c := s.context()
 	for _, r := range rules.All() {
