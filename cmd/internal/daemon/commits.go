@@ -32,6 +32,18 @@ type checked struct {
 	report       *check.Report
 	detail       *check.Detail
 	took         time.Duration
+	// unsigned is what is wrong with its signature, "" nothing.
+	unsigned string
+	// untrusted: its signature is not good, and one is required. Nothing that it says is followed.
+	untrusted bool
+}
+
+// acks are the acknowledgements of a commit; one that can't be trusted acknowledges nothing.
+func (r *checked) acks() []string {
+	if r.untrusted {
+		return nil
+	}
+	return allAcks(r.detail.Head)
 }
 
 // commits checks commits and remembers the newest results.
@@ -40,6 +52,7 @@ type commits struct {
 	load    fleet.Options
 	timeout time.Duration
 	now     func() time.Time
+	signed  signatures
 	// removed tells whether a machine is known to have left; nil where nobody knows.
 	removed func(cluster, machine string) bool
 
@@ -65,10 +78,33 @@ type errNoTree struct{ err error }
 func (e errNoTree) Error() string { return "read the commit's files: " + e.err.Error() }
 func (e errNoTree) Unwrap() error { return e.err }
 
-// check does (or remembers) the check of a commit against a base ("" none). excuse: problems that base has too do not
-// fail it.
-func (c *commits) check(ctx context.Context, commit, base string, excuse bool) (*checked, error) {
-	key := fmt.Sprintf("%s/%s/%t", commit, base, excuse)
+// subject is a commit as it is to be looked at.
+type subject struct {
+	// commit that is judged, base that it is said to be compared with ("" none).
+	commit, base string
+	// tree is the commit whose files are read, against the one whose files they are compared with ("" none): a pull request
+	// is looked at as a merge would leave it.
+	tree, against string
+	// note goes into the report.
+	note string
+	// excuse: problems that base has too do not fail it. It is set for whatever is not on the watched branch.
+	excuse bool
+}
+
+// onBranch is a commit of the watched branch.
+func onBranch(commit, base string) subject {
+	return subject{commit: commit, base: base, tree: commit, against: base}
+}
+
+// check does (or remembers) the check of a commit.
+func (c *commits) check(ctx context.Context, s subject) (*checked, error) {
+	var unsigned *fleet.Problem
+	key := fmt.Sprintf("%+v", s)
+	if !s.excuse {
+		if unsigned = c.signed.judge(s.commit); unsigned != nil {
+			key += unsigned.Message // who may sign can change
+		}
+	}
 	c.mu.Lock()
 	if r, ok := c.results[key]; ok {
 		c.mu.Unlock()
@@ -76,22 +112,36 @@ func (c *commits) check(ctx context.Context, commit, base string, excuse bool) (
 	}
 	c.mu.Unlock()
 
-	in := check.Input{Commit: commit, Base: base, Load: c.load, ExcuseBase: excuse, Timeout: c.timeout, Removed: c.removed}
+	in := check.Input{
+		Commit: s.commit, Base: s.base, Note: s.note, Load: c.load, ExcuseBase: s.excuse, Timeout: c.timeout, Removed: c.removed,
+	}
+	if unsigned != nil {
+		in.Also = []fleet.Problem{*unsigned}
+	}
 	var err error
-	if in.FS, err = c.history.FS(commit); err != nil {
+	if in.FS, err = c.history.FS(s.tree); err != nil {
 		return nil, errNoTree{err}
 	}
-	if base != "" {
-		if in.BaseFS, err = c.history.FS(base); err != nil {
+	if s.against != "" {
+		if in.BaseFS, err = c.history.FS(s.against); err != nil {
 			return nil, errNoTree{err}
 		}
 	}
 	start := c.now()
 	report, detail, err := check.Run(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("check commit %s: %w", commit, err)
+		return nil, fmt.Errorf("check commit %s: %w", s.commit, err)
 	}
-	r := &checked{commit: commit, base: base, report: report, detail: detail, took: c.now().Sub(start)}
+	r := &checked{
+		commit: s.commit, base: s.base, report: report, detail: detail, took: c.now().Sub(start),
+		untrusted: unsigned != nil && c.signed.required(),
+	}
+	if unsigned != nil {
+		r.unsigned = unsigned.Message
+	}
+	if s.excuse {
+		r.detail = &check.Detail{} // nothing is ever applied of it, and a stranger's may be large
+	}
 	c.remember(key, r)
 	return r, nil
 }
@@ -119,7 +169,7 @@ func (c *commits) head(ctx context.Context, commit string) (*checked, error) {
 	if err != nil {
 		return nil, errNoTree{err}
 	}
-	r, err := c.check(ctx, commit, base, false)
+	r, err := c.check(ctx, onBranch(commit, base))
 	if err == nil && r.detail.Head == nil {
 		return nil, fmt.Errorf("check commit %s: it did not finish in time", commit)
 	}

@@ -84,7 +84,11 @@ func (d *daemon) run(ctx context.Context) error {
 func (d *daemon) lookUntil(ctx context.Context, r *repositoryLoop, nudges <-chan struct{}) {
 	pacer := &loop.Pacer{Interval: d.p.Config.Interval}
 	for ctx.Err() == nil {
-		pacer.Report(r.look(ctx))
+		err := r.look(ctx)
+		pacer.Report(err)
+		if r.more && err == nil {
+			continue
+		}
 		if _, err := pacer.Wait(ctx, nudges); err != nil {
 			return
 		}

@@ -59,7 +59,7 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger, env func(strin
 	p.closers = append(p.closers, func() { _ = mirror.Close() }) // nothing is lost by a store that did not close well
 	load := LoadOptions(c)
 	load.Cache = &fleet.Cache{} // files that did not change are parsed once
-	p.commits = &commits{history: mirror, load: load, timeout: c.Limits.Check, now: p.Now, removed: p.removed}
+	p.commits = &commits{history: mirror, load: load, timeout: c.Limits.Check, now: p.Now, removed: p.removed, signed: signatures{c.Signatures, mirror}}
 	p.Looker, err = loop.New(loop.Options{Branch: c.Branch, StateFile: filepath.Join(c.StateDir, "loop")}, mirror, f)
 	if err != nil {
 		return nil, err

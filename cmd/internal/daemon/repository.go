@@ -62,7 +62,9 @@ type repositoryLoop struct {
 	accept  func(root string) error
 
 	// gone: the watched branch was not there at the last look.
-	gone    bool
+	gone bool
+	// more: the last look left work for the next one, which need not wait.
+	more    bool
 	head    *checked
 	failed  string // the head whose check could not be done
 	targets map[string]*target
@@ -117,6 +119,7 @@ func (r *repositoryLoop) look(ctx context.Context) error {
 		r.follow(ctx, w.Head)
 	}
 	r.note(w)
+	r.more = w.More
 	if w.GitErr == nil {
 		r.looked.Store(true)
 	}
@@ -169,7 +172,18 @@ func (r *repositoryLoop) checkJob(ctx context.Context, j loop.CheckJob) (*checke
 	if j.Err != nil {
 		return nil, j.Err
 	}
-	return r.commits.check(ctx, j.Commit, j.Base, j.Kind == loop.KindPull || j.Kind == loop.KindQueue)
+	s := subject{
+		commit: j.Commit, base: j.Base, tree: j.Tree, against: j.Against,
+		excuse: j.Kind == loop.KindPull || j.Kind == loop.KindQueue,
+	}
+	if s.tree == "" {
+		s.tree, s.against = j.Commit, j.Base
+	}
+	if j.Note != "" {
+		s.note = fmt.Sprintf("This pull request is checked alone, compared with %s, where it branched off: %s. What the branch has got "+
+			"since then is not looked at with it.", short(j.Against), j.Note)
+	}
+	return r.commits.check(ctx, s)
 }
 
 func priority(k loop.Kind) outbox.Priority {
@@ -229,7 +243,13 @@ func (r *repositoryLoop) follow(ctx context.Context, head string) {
 		}
 		return
 	}
+	again := r.head != nil && r.head.commit == head && r.head.unsigned != res.unsigned
 	r.head, r.failed = res, ""
+	if again {
+		// The commit is the same and what is said of it isn't: another key may sign now.
+		r.sayReport(loop.CheckJob{Commit: head, Base: res.base, Kind: loop.KindHead}, res, fold.Context(r.say.instance, "check"),
+			r.say.reportURL(head), priority(loop.KindHead))
+	}
 	var errs, warns int
 	for _, p := range res.report.Problems {
 		if p.Severity == fleet.Error {
@@ -364,7 +384,7 @@ func (r *repositoryLoop) lostAck(ctx context.Context, head string) string {
 	if err != nil {
 		return ""
 	}
-	acks := allAcks(res.detail.Head)
+	acks := res.acks()
 	for _, commit := range []string{head, parent, r.lostAt} {
 		if commit != "" && ackInventory+commit != r.usedAck && slices.Contains(acks, ackInventory+commit) {
 			return ackInventory + commit
@@ -386,7 +406,7 @@ func (r *repositoryLoop) foreignRoot(ctx context.Context, head string) {
 	if err != nil {
 		return
 	}
-	if !slices.Contains(allAcks(res.detail.Head), ackRoot+root) {
+	if !slices.Contains(res.acks(), ackRoot+root) {
 		if r.saidRoot != root {
 			// The branch itself can't say it: nothing is written there.
 			r.saidRoot = root

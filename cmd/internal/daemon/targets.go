@@ -19,7 +19,7 @@ import (
 func targets(ctx context.Context, c *commits, head *checked, inv *state.Inventory, only []string,
 ) (out map[string]*target, unsettled map[string]error, err error) {
 	out, unsettled = map[string]*target{}, map[string]error{}
-	acks := allAcks(head.detail.Head)
+	acks := head.acks()
 	mass := massDeletion(head.detail.Head, inv, head.commit)
 	merged := author(c.history, head.commit)
 	for _, name := range clusterNames(head.detail.Head, inv) {

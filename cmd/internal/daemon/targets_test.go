@@ -89,7 +89,7 @@ func TestAResultIsCheckedOnceAndOldOnesAreForgotten(t *testing.T) {
 		t.Fatalf("a second check read the tree %d times", h.reads[one])
 	}
 	// Excused or not is another question, so another result.
-	if other, err := c.check(t.Context(), one, "", true); err != nil || other == first {
+	if other, err := c.check(t.Context(), subject{commit: one, tree: one, excuse: true}); err != nil || other == first {
 		t.Fatalf("the result for a pull request is the branch's: %v", err)
 	}
 	for i := range rememberChecks {
