@@ -67,6 +67,7 @@ func (o Options) withDefaults() Options {
 func (l Limits) branch() packLimits {
 	return packLimits{pack: l.PackBytes, object: l.ObjectBytes, total: l.TotalBytes}
 }
+
 func (l Limits) pull() packLimits {
 	return packLimits{pack: l.PullPackBytes, object: l.PullObjectBytes, total: l.PullTotalBytes, count: l.PullObjects}
 }

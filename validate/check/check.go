@@ -187,8 +187,10 @@ func (s *session) context() *rules.Context {
 // baseContext is base looked at for itself.
 func (s *session) baseContext() *rules.Context {
 	if s.ownBase == nil {
-		s.ownBase = &rules.Context{Ctx: s.ctx, Head: s.base, HeadRenders: s.baseRenders, Resolve: s.in.Resolve,
-			Recipients: s.in.Recipients, Observed: s.in.Observed}
+		s.ownBase = &rules.Context{
+			Ctx: s.ctx, Head: s.base, HeadRenders: s.baseRenders, Resolve: s.in.Resolve,
+			Recipients: s.in.Recipients, Observed: s.in.Observed,
+		}
 	}
 	return s.ownBase
 }

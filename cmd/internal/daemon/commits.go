@@ -113,7 +113,10 @@ func (c *commits) check(ctx context.Context, s subject) (*checked, error) {
 	c.mu.Unlock()
 
 	in := check.Input{
-		Commit: s.commit, Base: s.base, Note: s.note, Load: c.load, ExcuseBase: s.excuse, Timeout: c.timeout, Removed: c.removed,
+		Commit: s.commit, Base: s.base, Load: c.load, ExcuseBase: s.excuse, Timeout: c.timeout, Removed: c.removed,
+	}
+	if s.note != "" {
+		in.Notes = []string{s.note}
 	}
 	if unsigned != nil {
 		in.Also = []fleet.Problem{*unsigned}
