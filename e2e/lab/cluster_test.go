@@ -41,6 +41,7 @@ type rig struct {
 	dir    string
 	bundle *secrets.Bundle
 	net    int32
+	events events
 }
 
 func newRig(t *testing.T) *rig {
@@ -59,6 +60,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) open() {
 	r.t.Helper()
 	l, err := lab.New(r.ctx, lab.Options{StateDir: r.dir, OnEvent: func(e node.Event) {
+		r.events.add(e)
 		r.t.Logf("%s %s %s %s", e.Time.Format("05.000"), e.Node, e.Kind, e.Detail)
 	}})
 	must(r.t, err)

@@ -149,6 +149,9 @@ func (e *etcdService) once(ctx context.Context, l launch) error {
 		return err
 	}
 	b.svc.set("etcd", stPreparing, "Creating service runner")
+	if why := e.tooOld(ctx, e.joined()); why != "" {
+		return e.failForEver(ctx, why)
+	}
 	server, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return err
@@ -218,6 +221,7 @@ func (e *etcdService) check(ctx context.Context, cl *clientv3.Client) {
 	put(e.b, "etcd.MemberController", etcdres.NewMember(etcdres.NamespaceName, etcdres.LocalMemberID), func(r *etcdres.Member) {
 		r.TypedSpec().MemberID = etcdres.FormatMemberID(id)
 	})
+	e.noteStorage(ctx, cl)
 	e.b.svc.health("etcd", true, "")
 	e.b.followEtcd(true)
 }

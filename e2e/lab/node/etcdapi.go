@@ -94,10 +94,11 @@ func (a *api) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*machine.EtcdSt
 	if err != nil {
 		return nil, fmt.Errorf("failed to query etcd status: %w", err)
 	}
+	protocol, storage := e.versions()
 	return &machine.EtcdStatusResponse{Messages: []*machine.EtcdStatus{{MemberStatus: &machine.EtcdMemberStatus{
-		MemberId: r.Header.MemberId, ProtocolVersion: r.Version, DbSize: r.DbSize, DbSizeInUse: r.DbSizeInUse,
+		MemberId: r.Header.MemberId, ProtocolVersion: protocol, DbSize: r.DbSize, DbSizeInUse: r.DbSizeInUse,
 		Leader: r.Leader, RaftIndex: r.RaftIndex, RaftTerm: r.RaftTerm, RaftAppliedIndex: r.RaftAppliedIndex,
-		StorageVersion: r.StorageVersion, Errors: r.Errors, IsLearner: r.IsLearner,
+		StorageVersion: storage, Errors: r.Errors, IsLearner: r.IsLearner,
 	}}}}, nil
 }
 
