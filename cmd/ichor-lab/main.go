@@ -76,7 +76,7 @@ they find it by its state folder.`,
 	}
 	root.PersistentFlags().String("state", state, "folder with the lab's state ($ICHOR_LAB_STATE)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(upCommand(), downCommand(), nodeCommand(), prCommand(), pushCommand(), statusCommand(), forgeCommand(), s3Command())
+	root.AddCommand(upCommand(), downCommand(), rehearseCommand(), nodeCommand(), prCommand(), pushCommand(), statusCommand(), forgeCommand(), s3Command())
 	return root
 }
 

@@ -33,14 +33,24 @@ func StartLab(repo, state string, configured bool) (*Lab, error) {
 
 // StartLabWith is StartLab with a listener that gets the lab's events as JSON lines.
 func StartLabWith(repo, state string, configured bool, events io.Writer) (*Lab, error) {
+	return StartLabOptions(cli.UpOptions{Repo: repo, State: state, Configured: configured, MakeSecrets: true, Events: events})
+}
+
+// StartLabOptions is StartLab with all options; what is not given is as it is there.
+func StartLabOptions(o cli.UpOptions) (*Lab, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &Lab{Client: cli.NewClient(state), Repo: repo, State: state, done: make(chan error, 1), end: cancel}
-	go func() {
-		l.done <- cli.Up(ctx, cli.UpOptions{
-			Repo: repo, State: state, Configured: configured, MakeSecrets: true, ForgeRepo: "lab/fleet", Events: events,
-			Said: io.Discard, Log: slog.New(slog.DiscardHandler), Nodes: cli.NewNodes,
-		})
-	}()
+	l := &Lab{Client: cli.NewClient(o.State), Repo: o.Repo, State: o.State, done: make(chan error, 1), end: cancel}
+	if o.ForgeRepo == "" {
+		o.ForgeRepo = "lab/fleet"
+	}
+	if o.Events == nil {
+		o.Events = io.Discard
+	}
+	if o.Said == nil {
+		o.Said = io.Discard
+	}
+	o.Log, o.Nodes = slog.New(slog.DiscardHandler), cli.NewNodes
+	go func() { l.done <- cli.Up(ctx, o) }()
 	if err := l.ready(ctx); err != nil {
 		// Nobody else can end it, and etcd ends the whole process when its folder is taken away under it.
 		return nil, errors.Join(err, l.Stop())

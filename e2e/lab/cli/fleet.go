@@ -33,8 +33,9 @@ type Machine struct {
 	UUID    string
 	// TalosVersion that it boots: its cluster's.
 	TalosVersion string
-	// Disk that it is installed on, "" where a selector finds it.
-	Disk string
+	// Disk that it is installed on, "" where Selector finds it.
+	Disk     string
+	Selector map[string]any
 }
 
 // readFleet loads the folder. Problems of the content do not stop the lab (a rehearsal may be about them); they
@@ -92,11 +93,30 @@ func machines(fl *fleet.Fleet) ([]Machine, error) {
 	return res, nil
 }
 
+// together are the machines of a state and those that a later one adds.
+func together(now, later []Machine) []Machine {
+	known := map[string]bool{}
+	for _, m := range now {
+		known[m.Address.String()], known[m.Cluster+"/"+m.Name], known[m.Node] = true, true, true
+	}
+	for _, m := range later {
+		if known[m.Address.String()] || known[m.Cluster+"/"+m.Name] {
+			continue
+		}
+		if known[m.Node] {
+			m.Node = m.Cluster + "." + m.Name
+		}
+		now = append(now, m)
+	}
+	return now
+}
+
 func machine(c *fleet.Cluster, m *fleet.Machine) (Machine, error) {
 	spec := m.Manifest.Spec
 	x := Machine{Node: m.Name, Name: m.Name, Cluster: c.Name, Role: spec.Role, UUID: spec.UUID}
 	if c.Manifest != nil {
-		x.Disk = render.Install(&c.Manifest.Spec, m).Disk
+		in := render.Install(&c.Manifest.Spec, m)
+		x.Disk, x.Selector = in.Disk, in.DiskSelector
 		x.TalosVersion = "v" + strings.TrimPrefix(c.Manifest.Spec.TalosVersion, "v")
 	}
 	addr, err := netip.ParseAddr(spec.Endpoint)
@@ -108,7 +128,7 @@ func machine(c *fleet.Cluster, m *fleet.Machine) (Machine, error) {
 		addr = ap.Addr()
 	}
 	if err != nil || !addr.Is4() || !addr.IsLoopback() {
-		return x, fmt.Errorf("machine %s of cluster %s has the endpoint %q; the lab has loopback addresses only, 127.10.0.11 for example: rehearse on a copy of the repository with such endpoints", m.Name, c.Name, spec.Endpoint)
+		return x, fmt.Errorf("machine %s of cluster %s has the endpoint %q; the lab has loopback addresses only, 127.10.0.11 for example; \"ichor-lab rehearse\" takes a repository with real addresses", m.Name, c.Name, spec.Endpoint)
 	}
 	x.Address = addr
 	return x, nil

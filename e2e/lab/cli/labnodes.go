@@ -98,11 +98,11 @@ func (n *labNodes) Start(ctx context.Context, machines []Machine, conf *Configur
 	return nil
 }
 
-// spec of a machine that was never there before. It has the disk that its installation names.
+// spec of a machine that was never there before. It has the disk that its installation means.
 func (m Machine) spec() node.Spec {
 	s := node.Spec{Name: m.Node, Address: m.Address, UUID: m.UUID, TalosVersion: m.TalosVersion}
-	if disk, ok := strings.CutPrefix(m.Disk, "/dev/"); ok && !strings.Contains(disk, "/") {
-		s.Disks = []node.Disk{{Name: disk, Size: 10 << 30, Serial: m.Node, Transport: "virtio"}}
+	if m.Disk != "" || len(m.Selector) > 0 {
+		s.Disks = []node.Disk{m.disk()}
 	}
 	return s
 }

@@ -29,6 +29,9 @@ import (
 type UpOptions struct {
 	// Repo is the folder with the manifests.
 	Repo string
+	// Also is a folder with a later state of the manifests: its machines that Repo does not have are switched on too, in
+	// maintenance mode.
+	Also string
 	// State folder.
 	State string
 	// Configured begins with running clusters instead of machines in maintenance mode.
@@ -146,8 +149,19 @@ func (s *Session) prepare(ctx context.Context) (*fleet.Fleet, error) {
 	for _, p := range problems {
 		s.say("%s", p)
 	}
-	s.machines, err = machines(fl)
-	return fl, err
+	if s.machines, err = machines(fl); err != nil || s.opt.Also == "" {
+		return fl, err
+	}
+	later, _, err := readFleet(ctx, s.opt.Also, s.opt.State)
+	if err != nil {
+		return nil, err
+	}
+	more, err := machines(later)
+	if err != nil {
+		return nil, err
+	}
+	s.machines = together(s.machines, more)
+	return fl, nil
 }
 
 // startForge starts the forge and, the first time, gives it the repository's content.

@@ -103,6 +103,7 @@ func (b *boot) populateDisks(spec Spec) {
 				DevPath: "/dev/" + d.Name, Size: d.Size, PrettySize: humanize.Bytes(d.Size), IOSize: 512, SectorSize: 512,
 				Readonly: d.ReadOnly, Model: d.Model, Serial: d.Serial, WWID: d.WWID, Transport: d.Transport,
 				SubSystem: "/sys/class/block", Rotational: d.Transport == "virtio",
+				BusPath: d.BusPath, Symlinks: d.Symlinks,
 			}
 		})
 	}

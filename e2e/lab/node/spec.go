@@ -39,6 +39,9 @@ type Disk struct {
 	WWID      string `json:"wwid,omitempty"`
 	Transport string `json:"transport,omitempty"`
 	ReadOnly  bool   `json:"readOnly,omitempty"`
+	BusPath   string `json:"busPath,omitempty"`
+	// Symlinks are further paths, such as /dev/disk/by-id/….
+	Symlinks []string `json:"symlinks,omitempty"`
 }
 
 // withDefaults fills what is empty and checks the rest.
