@@ -47,6 +47,7 @@ func (b *boot) showConfig() {
 		b.recertify()
 	}
 	b.refresh()
+	b.refreshDetails()
 }
 
 // hostname is what the machine calls itself: the configuration's name, else what the platform

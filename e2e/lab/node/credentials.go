@@ -27,7 +27,7 @@ import (
 const clockSkew = 10 * time.Second
 
 // kubeconfigFile is the file's text with the placeholders authorities, server, cluster name,
-// certificate and key, in the layout that client-go writes.
+// certificate, key and user, in the layout that client-go writes.
 const kubeconfigFile = `apiVersion: v1
 clusters:
 - cluster:
@@ -38,12 +38,12 @@ contexts:
 - context:
     cluster: %[3]s
     namespace: default
-    user: admin@%[3]s
-  name: admin@%[3]s
-current-context: admin@%[3]s
+    user: %[6]s@%[3]s
+  name: %[6]s@%[3]s
+current-context: %[6]s@%[3]s
 kind: Config
 users:
-- name: admin@%[3]s
+- name: %[6]s@%[3]s
   user:
     client-certificate-data: %[4]s
     client-key-data: %[5]s
@@ -68,6 +68,12 @@ func (a *api) Kubeconfig(_ *emptypb.Empty, srv machine.MachineService_Kubeconfig
 
 // adminKubeconfig makes the file from the machine configuration of a control plane.
 func adminKubeconfig(cfg config.Config, now time.Time) ([]byte, error) {
+	admin := cfg.Cluster().AdminKubeconfig()
+	return kubeconfigFor(cfg, now, "admin", admin.CommonName(), admin.CertOrganization(), admin.CertLifetime())
+}
+
+// kubeconfigFor makes a kubeconfig with a client certificate for a name and an organization.
+func kubeconfigFor(cfg config.Config, now time.Time, user, cn, org string, ttl time.Duration) ([]byte, error) {
 	cl := cfg.Cluster()
 	issuer := cl.IssuingCA()
 	if issuer == nil {
@@ -77,10 +83,9 @@ func adminKubeconfig(cfg config.Config, now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("error getting Kubernetes CA: %w", err)
 	}
-	admin := cl.AdminKubeconfig()
 	pair, err := x509.NewKeyPair(ca,
-		x509.CommonName(admin.CommonName()), x509.Organization(admin.CertOrganization()),
-		x509.NotBefore(now.Add(-clockSkew)), x509.NotAfter(now.Add(admin.CertLifetime())),
+		x509.CommonName(cn), x509.Organization(org),
+		x509.NotBefore(now.Add(-clockSkew)), x509.NotAfter(now.Add(ttl)),
 		x509.KeyUsage(stdx509.KeyUsageDigitalSignature|stdx509.KeyUsageKeyEncipherment),
 		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageClientAuth}),
 	)
@@ -93,7 +98,7 @@ func adminKubeconfig(cfg config.Config, now time.Time) ([]byte, error) {
 		trusted = append(trusted, c.Crt...)
 	}
 	b64 := base64.StdEncoding.EncodeToString
-	return fmt.Appendf(nil, kubeconfigFile, b64(append(trusted, issuer.Crt...)), cl.Endpoint(), cl.Name(), b64(cert.Crt), b64(cert.Key)), nil
+	return fmt.Appendf(nil, kubeconfigFile, b64(append(trusted, issuer.Crt...)), cl.Endpoint(), cl.Name(), b64(cert.Crt), b64(cert.Key), user), nil
 }
 
 // packKubeconfig wraps the file as Copy's answers are. Talos closes the gzip stream without the

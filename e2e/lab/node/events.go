@@ -19,6 +19,7 @@ const maxEvents = 1000
 // event is one entry of the node's event stream.
 type event struct {
 	id      xid.ID
+	at      time.Time
 	actor   string
 	payload proto.Message
 }
@@ -50,7 +51,7 @@ func newStream() *stream { return &stream{wake: make(chan struct{})} }
 func (s *stream) publish(actor string, payload proto.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.events = append(s.events, event{id: xid.New(), actor: actor, payload: payload})
+	s.events = append(s.events, event{id: xid.New(), at: time.Now(), actor: actor, payload: payload})
 	if over := len(s.events) - maxEvents; over > 0 {
 		s.events = append([]event(nil), s.events[over:]...)
 		s.dropped += over

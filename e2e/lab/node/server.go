@@ -105,7 +105,7 @@ func (b *boot) openAPI(maintenance bool) error {
 func (b *boot) register(srv *grpc.Server, a *api) {
 	machine.RegisterMachineServiceServer(srv, a)
 	storage.RegisterStorageServiceServer(srv, &storageAPI{boot: b})
-	filtered := state.WrapCore(state.Filter(b.state, accessPolicy(b.state)))
+	filtered := state.WrapCore(state.Filter(b.state, b.detailed(accessPolicy(b.state))))
 	cosi.RegisterStateServer(srv, cosiserver.NewState(filtered))
 	if a.server.maintenance && b.release.oldMaintenance {
 		return
@@ -115,7 +115,7 @@ func (b *boot) register(srv *grpc.Server, a *api) {
 		machine.RegisterLifecycleServiceServer(srv, &lifecycleAPI{boot: b})
 	}
 	cluster.RegisterClusterServiceServer(srv, &clusterAPI{boot: b})
-	inspect.RegisterInspectServiceServer(srv, &inspectAPI{})
+	inspect.RegisterInspectServiceServer(srv, &inspectAPI{boot: b})
 	timeapi.RegisterTimeServiceServer(srv, &timeAPI{})
 }
 
