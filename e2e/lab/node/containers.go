@@ -33,7 +33,8 @@ var serviceCommands = []process{
 	{name: "machined", command: "init", args: "/sbin/init", threads: 14, memory: 95 * mib, pid: 1},
 	{name: "containerd", command: "containerd", args: "/bin/containerd --address /system/run/containerd/containerd.sock --state /system/run/containerd --root /system/var/lib/containerd", threads: 11, memory: 45 * mib},
 	{name: "udevd", command: "systemd-udevd", args: "/usr/bin/udevd --resolve-names=never", threads: 1, memory: 9 * mib},
-	{name: "auditd"}, {name: "syslogd"}, // goroutines of machined
+	{name: "auditd"},
+	{name: "syslogd"}, // goroutines of machined
 	{name: "apid", command: "apid", args: "/apid", threads: 9, memory: 40 * mib},
 	{name: "trustd", command: "trustd", args: "/trustd", threads: 8, memory: 32 * mib},
 	{name: "cri", command: "containerd", args: "/bin/containerd --address /run/containerd/containerd.sock --config /etc/cri/containerd.toml", threads: 14, memory: 70 * mib},
@@ -100,8 +101,8 @@ func (a *api) Processes(context.Context, *emptypb.Empty) (*machine.ProcessesResp
 	return &machine.ProcessesResponse{Messages: []*machine.Process{out}}, nil
 }
 
-// container is one of containerd's, or a pod's sandbox.
-type container struct {
+// task is one of containerd's, or a pod's sandbox.
+type task struct {
 	id, internal, pod, name, image, status string
 	pid                                    uint32
 	memory                                 uint64
@@ -109,7 +110,7 @@ type container struct {
 
 // containers are what the inspector of a namespace and driver sees. etcd and the kubelet run in
 // the CRI's containerd under the namespace "system", where neither inspector looks.
-func (b *boot) containers(namespace string, driver common.ContainerDriver) ([]container, error) {
+func (b *boot) containers(namespace string, driver common.ContainerDriver) ([]task, error) {
 	switch {
 	case namespace == "":
 		return nil, status.Error(codes.InvalidArgument, "namespace can't be empty")
@@ -122,11 +123,11 @@ func (b *boot) containers(namespace string, driver common.ContainerDriver) ([]co
 	for _, p := range b.processes() {
 		pids[p.name] = p
 	}
-	var out []container
+	var out []task
 	if namespace == constants.SystemContainerdNamespace {
 		for _, id := range []string{"apid", "trustd"} {
 			if p, up := pids[id]; up {
-				out = append(out, container{id: id, internal: id, pod: id, name: id, image: "talos/" + id, status: "RUNNING", pid: uint32(p.pid), memory: p.memory})
+				out = append(out, task{id: id, internal: id, pod: id, name: id, image: "talos/" + id, status: "RUNNING", pid: uint32(p.pid), memory: p.memory})
 			}
 		}
 		return out, nil
@@ -142,8 +143,8 @@ func (b *boot) containers(namespace string, driver common.ContainerDriver) ([]co
 		pod := "kube-system/" + name + "-" + b.hostname()
 		id, sandbox := plainUUID(b.stableUUID(name+b.id))+plainUUID(b.stableUUID(name)), plainUUID(b.stableUUID("pause"+name+b.id))+plainUUID(b.stableUUID("pause"+name))
 		p := pids[name]
-		pause := container{id: pod, internal: sandbox, pod: pod, name: pod, image: pauseImage, status: "SANDBOX_READY", pid: uint32(p.pid - 10)}
-		work := container{id: pod + ":" + name + ":" + id[:12], internal: id, pod: pod, name: name, image: b.images()[name], status: "CONTAINER_RUNNING", pid: uint32(p.pid), memory: p.memory}
+		pause := task{id: pod, internal: sandbox, pod: pod, name: pod, image: pauseImage, status: "SANDBOX_READY", pid: uint32(p.pid - 10)}
+		work := task{id: pod + ":" + name + ":" + id[:12], internal: id, pod: pod, name: name, image: b.podImages()[name], status: "CONTAINER_RUNNING", pid: uint32(p.pid), memory: p.memory}
 		if !cri {
 			pause.status, work.status, work.id, pause.name = "RUNNING", "RUNNING", pod+":"+name, sandbox
 		}
@@ -192,7 +193,7 @@ func (a *api) Restart(_ context.Context, in *machine.RestartRequest) (*machine.R
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(list, func(c container) bool { return c.id == in.Id || c.name == in.Id || c.internal == in.Id })
+	i := slices.IndexFunc(list, func(c task) bool { return c.id == in.Id || c.name == in.Id || c.internal == in.Id })
 	if i < 0 {
 		return nil, fmt.Errorf("container %q not found", in.Id)
 	}

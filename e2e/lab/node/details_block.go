@@ -66,7 +66,7 @@ func ephemeralSize(disk uint64) uint64 {
 
 // stableUUID is an identifier that a thing of this machine keeps as long as it exists.
 func (b *boot) stableUUID(thing string) string {
-	sum := sha256.Sum256([]byte(b.node.Spec().UUID + "/" + thing + "/" + b.identity()))
+	sum := sha256.Sum256([]byte(b.node.Spec().UUID + "/" + thing))
 	id, _ := uuid.FromBytes(sum[:16]) //nolint:errcheck // 16 bytes
 	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
 	return id.String()
@@ -91,7 +91,7 @@ func (b *boot) detailDevices(l *detailList) {
 		SectorSize: 512, IOSize: 512, Name: "squashfs", ProbedSize: rootImageSize,
 	}))
 	for i, d := range b.node.Spec().Disks {
-		path := diskPath(i) + "/block/" + d.Name
+		path := diskPath(i, d) + "/block/" + d.Name
 		device(d.Name, block.DeviceSpec{Type: block.DeviceTypeDisk, Major: 254, Minor: 16 * i, DevicePath: path, Generation: 1}, diskLinks(i, d)...)
 		whole := block.DiscoveredVolumeSpec{
 			Type: block.DeviceTypeDisk, DevPath: "/dev/" + d.Name, DevicePath: path, Size: d.Size, PrettySize: humanize.Bytes(d.Size), SectorSize: 512, IOSize: 512,
@@ -121,11 +121,17 @@ func (b *boot) detailDevices(l *detailList) {
 }
 
 // diskPath is where the machine's n-th disk hangs on the bus.
-func diskPath(n int) string {
+func diskPath(n int, d Disk) string {
+	if d.BusPath != "" {
+		return d.BusPath
+	}
 	return "/pci0000:00/0000:00:0" + strconv.Itoa(2+n) + ".0/virtio" + strconv.Itoa(n)
 }
 
 func diskLinks(n int, d Disk) []string {
+	if len(d.Symlinks) > 0 {
+		return d.Symlinks
+	}
 	links := []string{"/dev/disk/by-diskseq/" + strconv.Itoa(1+n)}
 	if d.Serial != "" && d.Transport != "" {
 		links = append(links, "/dev/disk/by-id/"+d.Transport+"-"+d.Serial)

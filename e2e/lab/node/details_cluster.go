@@ -6,6 +6,7 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
+	configres "github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 	"github.com/siderolabs/talos/pkg/machinery/resources/kubeaccess"
 	"github.com/siderolabs/talos/pkg/machinery/resources/kubespan"
@@ -30,9 +31,9 @@ func (b *boot) detailCluster(l *detailList) {
 		// The cluster's secret is the key; a type that readers may read shows it.
 		spec.ServiceEncryptionKey, _ = base64.StdEncoding.DecodeString(cfg.Cluster().Secret()) //nolint:errcheck // empty then
 	}
-	l.add("cluster.ConfigController", with(cluster.NewConfig(cluster.NamespaceName, cluster.ConfigID), spec))
-	l.add("kubespan.ConfigController", with(kubespan.NewConfig(kubespan.NamespaceName, kubespan.ConfigID), kubespan.ConfigSpec{}))
-	l.add("kubeaccess.ConfigController", with(kubeaccess.NewConfig(kubeaccess.NamespaceName, kubeaccess.ConfigID), kubeaccess.ConfigSpec{}))
+	l.add("cluster.ConfigController", with(cluster.NewConfig(configres.NamespaceName, cluster.ConfigID), spec))
+	l.add("kubespan.ConfigController", with(kubespan.NewConfig(configres.NamespaceName, kubespan.ConfigID), kubespan.ConfigSpec{}))
+	l.add("kubeaccess.ConfigController", with(kubeaccess.NewConfig(configres.NamespaceName, kubeaccess.ConfigID), kubeaccess.ConfigSpec{}))
 }
 
 func (b *boot) detailEtcd(l *detailList) {

@@ -230,8 +230,8 @@ func (b *boot) detailComponents(l *detailList) {
 	l.add(owner, with(k8s.NewAuthorizationConfig(), k8s.AuthorizationConfigSpec{Config: authorizers}))
 }
 
-// images are what the control plane's pods run.
-func (b *boot) images() map[string]string {
+// podImages are what the control plane's pods run.
+func (b *boot) podImages() map[string]string {
 	cfg, out := b.config(), map[string]string{}
 	if cfg == nil || !b.complete() {
 		return out
@@ -263,7 +263,7 @@ func (b *boot) detailStaticPods(l *detailList) {
 	b.mu.Lock()
 	version := fmt.Sprint(b.podVersion + 1)
 	b.mu.Unlock()
-	for name, image := range b.images() {
+	for name, image := range b.podImages() {
 		l.add("k8s.ControlPlaneStaticPodController", with(k8s.NewStaticPod(k8s.NamespaceName, name), k8s.StaticPodSpec{Pod: map[string]any{
 			"apiVersion": "v1", "kind": "Pod",
 			"metadata": map[string]any{

@@ -23,9 +23,11 @@ var networkDetails = []detail{
 	{[]string{files.EtcFileSpecType, files.EtcFileStatusType}, (*boot).detailEtcFiles},
 }
 
-// gateway is the first address of the node's prefix.
+// gateway is the last address of the node's prefix: no machine of a lab is likely to have it.
 func (b *boot) gateway() netip.Addr {
-	return netip.PrefixFrom(b.node.Spec().Address, prefixBits).Masked().Addr().Next()
+	a := netip.PrefixFrom(b.node.Spec().Address, prefixBits).Masked().Addr().As4()
+	a[3] = 254
+	return netip.AddrFrom4(a)
 }
 
 // linkLocal is the IPv6 address that the kernel makes of the card's hardware address.
@@ -119,7 +121,11 @@ func (b *boot) detailRoutes(l *detailList) {
 func (b *boot) resolvers() ([]netip.Addr, network.ConfigLayer) {
 	if cfg := b.config(); cfg != nil {
 		if r := cfg.NetworkResolverConfig(); r != nil && len(r.Resolvers()) > 0 {
-			return r.Resolvers(), network.ConfigMachineConfiguration
+			var out []netip.Addr
+			for _, server := range r.Resolvers() {
+				out = append(out, server.Addr)
+			}
+			return out, network.ConfigMachineConfiguration
 		}
 	}
 	return []netip.Addr{b.gateway()}, network.ConfigOperator

@@ -1,8 +1,8 @@
 package node
 
 import (
-	stdx509 "crypto/x509"
 	"crypto/tls"
+	stdx509 "crypto/x509"
 	"encoding/pem"
 	"net"
 	"net/netip"

@@ -60,7 +60,7 @@ func (b *boot) cmdline() string {
 
 // kernelParams are the settings that Talos makes by default on metal.
 var kernelParams = map[string]string{
-	"proc.sys.net.ipv4.ip_forward":                       "1",
+	"proc.sys.net.ipv4.ip_forward":                        "1",
 	"proc.sys.net.ipv4.icmp_ignore_bogus_error_responses": "1",
 	"proc.sys.net.ipv4.icmp_echo_ignore_broadcasts":       "1",
 	"proc.sys.net.ipv4.ip_local_reserved_ports":           "50000,50001",

@@ -69,7 +69,7 @@ func (b *boot) populateNetwork(spec Spec) {
 			HardwareAddr: mac, PermanentAddr: mac, BroadcastAddr: nethelpers.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
 			OperationalState: nethelpers.OperStateUp, BusPath: "0000:00:03.0", Driver: "virtio_net", DriverVersion: "1.0.0",
 			ProductID: "0x1000", VendorID: "0x1af4", Product: "Virtio network device", Vendor: "Red Hat, Inc.",
-			LinkState: true, Port: nethelpers.Other, Duplex: nethelpers.Unknown,
+			LinkState: true, SpeedMegabits: 4294967295, Port: nethelpers.Other, Duplex: nethelpers.Unknown,
 		}
 	})
 	prefix := netip.PrefixFrom(spec.Address, prefixBits)
@@ -97,13 +97,12 @@ func (b *boot) putNodeAddress(id string, prefixes ...netip.Prefix) {
 }
 
 func (b *boot) populateDisks(spec Spec) {
-	for _, d := range spec.Disks {
+	for i, d := range spec.Disks {
 		put(b, "block.DisksController", block.NewDisk(block.NamespaceName, d.Name), func(r *block.Disk) {
 			*r.TypedSpec() = block.DiskSpec{
 				DevPath: "/dev/" + d.Name, Size: d.Size, PrettySize: humanize.Bytes(d.Size), IOSize: 512, SectorSize: 512,
-				Readonly: d.ReadOnly, Model: d.Model, Serial: d.Serial, WWID: d.WWID, Transport: d.Transport,
-				SubSystem: "/sys/class/block", Rotational: d.Transport == "virtio",
-				BusPath: d.BusPath, Symlinks: d.Symlinks,
+				Readonly: d.ReadOnly, Model: d.Model, Serial: d.Serial, WWID: d.WWID, Transport: d.Transport, Modalias: modalias(d),
+				SubSystem: "/sys/class/block", BusPath: diskPath(i, d), Symlinks: diskLinks(i, d), Rotational: d.Transport == "virtio",
 			}
 		})
 	}
@@ -126,20 +125,21 @@ func (b *boot) showVolumes() {
 	}{
 		{"META", d.installed(), 4, 1 << 20},
 		{"STATE", exists(d.state()), 5, 100 << 20},
-		{"EPHEMERAL", exists(d.ephemeral()), 6, 8 << 30},
+		{"EPHEMERAL", exists(d.ephemeral()), 6, b.ephemeralBytes()},
 	} {
 		if v.id == "EPHEMERAL" && b.config() == nil {
 			continue // only configured nodes look for it
 		}
 		put(b, "block.VolumeManagerController", block.NewVolumeStatus(block.NamespaceName, v.id), func(r *block.VolumeStatus) {
 			r.Metadata().Labels().Set("talos.dev/system-volume", "")
-			*r.TypedSpec() = block.VolumeStatusSpec{Phase: block.VolumePhaseMissing, Type: block.VolumeTypePartition}
+			*r.TypedSpec() = block.VolumeStatusSpec{Phase: block.VolumePhaseMissing, Type: block.VolumeTypePartition, MountSpec: systemMounts[v.id]}
 			if v.there {
 				dev := "/dev/" + disk
 				part := dev + string(rune('0'+v.index))
 				*r.TypedSpec() = block.VolumeStatusSpec{
 					Phase: block.VolumePhaseReady, Type: block.VolumeTypePartition, Location: part, MountLocation: part,
 					PartitionIndex: v.index, ParentLocation: dev, Size: v.size, PrettySize: humanize.Bytes(v.size),
+					PartitionUUID: b.stableUUID(v.id), MountSpec: systemMounts[v.id],
 				}
 			}
 		})

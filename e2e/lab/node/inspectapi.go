@@ -26,17 +26,22 @@ type inspectAPI struct {
 // controllerInputs are what the controllers that the lab plays look at, as far as it does as they do.
 var controllerInputs = map[string][][2]string{
 	"runtime.MachineStatusController": {
-		{network.NamespaceName, network.StatusType}, {v1alpha1.NamespaceName, v1alpha1.ServiceType}, {v1alpha1.NamespaceName, timeres.StatusType},
-		{k8s.NamespaceName, k8s.NodenameType}, {k8s.NamespaceName, k8s.NodeStatusType}, {k8s.NamespaceName, k8s.StaticPodStatusType}, {config.NamespaceName, config.MachineTypeType},
+		{network.NamespaceName, network.StatusType},
+		{v1alpha1.NamespaceName, v1alpha1.ServiceType},
+		{v1alpha1.NamespaceName, timeres.StatusType},
+		{k8s.NamespaceName, k8s.NodenameType},
+		{k8s.NamespaceName, k8s.NodeStatusType},
+		{k8s.NamespaceName, k8s.StaticPodStatusType},
+		{config.NamespaceName, config.MachineTypeType},
 	},
-	"config.MachineTypeController":   {{config.NamespaceName, config.MachineConfigType}},
-	"k8s.NodenameController":         {{config.NamespaceName, config.MachineConfigType}, {network.NamespaceName, network.HostnameStatusType}},
-	"k8s.KubeletSpecController":      {{k8s.NamespaceName, k8s.KubeletConfigType}, {k8s.NamespaceName, k8s.NodenameType}, {k8s.NamespaceName, k8s.NodeIPType}},
-	"etcd.SpecController":            {{network.NamespaceName, network.HostnameStatusType}, {network.NamespaceName, network.NodeAddressType}},
-	"network.NodeAddressController":  {{network.NamespaceName, network.AddressStatusType}, {network.NamespaceName, network.LinkStatusType}},
-	"network.StatusController":       {{network.NamespaceName, network.NodeAddressType}, {network.NamespaceName, network.HostnameStatusType}},
-	"secrets.RootOSController":       {{config.NamespaceName, config.MachineConfigType}},
-	"secrets.APICertSANsController":  {{network.NamespaceName, network.HostnameStatusType}, {network.NamespaceName, network.NodeAddressType}},
+	"config.MachineTypeController":       {{config.NamespaceName, config.MachineConfigType}},
+	"k8s.NodenameController":             {{config.NamespaceName, config.MachineConfigType}, {network.NamespaceName, network.HostnameStatusType}},
+	"k8s.KubeletSpecController":          {{k8s.NamespaceName, k8s.KubeletConfigType}, {k8s.NamespaceName, k8s.NodenameType}, {k8s.NamespaceName, k8s.NodeIPType}},
+	"etcd.SpecController":                {{network.NamespaceName, network.HostnameStatusType}, {network.NamespaceName, network.NodeAddressType}},
+	"network.NodeAddressController":      {{network.NamespaceName, network.AddressStatusType}, {network.NamespaceName, network.LinkStatusType}},
+	"network.StatusController":           {{network.NamespaceName, network.NodeAddressType}, {network.NamespaceName, network.HostnameStatusType}},
+	"secrets.RootOSController":           {{config.NamespaceName, config.MachineConfigType}},
+	"secrets.APICertSANsController":      {{network.NamespaceName, network.HostnameStatusType}, {network.NamespaceName, network.NodeAddressType}},
 	"runtime.APIServiceConfigController": {{runtime.NamespaceName, runtime.MaintenanceServiceRequestType}},
 }
 

@@ -295,7 +295,7 @@ func (a *api) podLogs(in *machine.LogsRequest, srv machine.MachineService_LogsSe
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(list, func(c container) bool { return c.id == in.Id || strings.HasPrefix(c.id, in.Id+":") || c.internal == in.Id })
+	i := slices.IndexFunc(list, func(c task) bool { return c.id == in.Id || strings.HasPrefix(c.id, in.Id+":") || c.internal == in.Id })
 	if i < 0 {
 		return fmt.Errorf("container %q not found", in.Id)
 	}

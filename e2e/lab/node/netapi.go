@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
-	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -112,4 +112,3 @@ func (a *api) PacketCapture(in *machine.PacketCaptureRequest, srv machine.Machin
 	}
 	return fmt.Errorf("error creating afpacket handle: operation not permitted")
 }
-

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
 )
 
 // fill adds the files that a node of Talos has in the places that people look at.
@@ -57,15 +60,15 @@ func (r *rootfs) fillProc() {
 	l := b.load()
 	m := b.meminfo()
 	for name, content := range map[string]string{
-		"cmdline":                  b.cmdline() + "\n",
-		"version":                  "Linux version " + kernelVersion + " (@buildkitsandbox) #1 SMP PREEMPT_DYNAMIC\n",
-		"uptime":                   fmt.Sprintf("%.2f %.2f\n", up, up*cpuCount*idleShare),
-		"loadavg":                  fmt.Sprintf("%.2f %.2f %.2f 1/%d 3000\n", l[0], l[1], l[2], 100+len(b.processes())),
-		"meminfo":                  fmt.Sprintf("MemTotal:       %8d kB\nMemFree:        %8d kB\nMemAvailable:   %8d kB\nBuffers:        %8d kB\nCached:         %8d kB\n", m.Memtotal, m.Memfree, m.Memavailable, m.Buffers, m.Cached),
+		"cmdline":                   b.cmdline() + "\n",
+		"version":                   "Linux version " + kernelVersion + " (@buildkitsandbox) #1 SMP PREEMPT_DYNAMIC\n",
+		"uptime":                    fmt.Sprintf("%.2f %.2f\n", up, up*cpuCount*idleShare),
+		"loadavg":                   fmt.Sprintf("%.2f %.2f %.2f 1/%d 3000\n", l[0], l[1], l[2], 100+len(b.processes())),
+		"meminfo":                   fmt.Sprintf("MemTotal:       %8d kB\nMemFree:        %8d kB\nMemAvailable:   %8d kB\nBuffers:        %8d kB\nCached:         %8d kB\n", m.Memtotal, m.Memfree, m.Memavailable, m.Buffers, m.Cached),
 		"sys/kernel/random/boot_id": b.id + "\n",
-		"sys/kernel/hostname":      b.hostname() + "\n",
-		"sys/kernel/osrelease":     kernelVersion + "\n",
-		"sys/kernel/ostype":        "Linux\n",
+		"sys/kernel/hostname":       b.hostname() + "\n",
+		"sys/kernel/osrelease":      kernelVersion + "\n",
+		"sys/kernel/ostype":         "Linux\n",
 	} {
 		r.file("/proc/"+name, content)
 	}
@@ -117,6 +120,9 @@ func (r *rootfs) fillCgroups() {
 			g = "kubepods/burstable/pod" + r.b.stableUUID(p.name) + "/" + plainUUID(r.b.stableUUID(p.name+r.b.id))
 		}
 		groups[g] = append(groups[g], p)
+		for up := path.Dir(g); up != "."; up = path.Dir(up) {
+			groups[up] = append([]process{}, groups[up]...)
+		}
 	}
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
 		var memory, count uint64
@@ -134,7 +140,7 @@ func (r *rootfs) fillCgroups() {
 		cpu := r.b.uptime().Microseconds() / 100 * int64(count)
 		files := map[string]string{
 			"cgroup.procs": pids.String(), "cgroup.stat": "nr_descendants 0\nnr_dying_descendants 0\n",
-			"cpu.stat":    fmt.Sprintf("usage_usec %d\nuser_usec %d\nsystem_usec %d\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n", cpu, cpu/2, cpu/2),
+			"cpu.stat":    fmt.Sprintf("usage_usec %d\nuser_usec %d\nsystem_usec %d\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\nnr_bursts 0\nburst_usec 0\n", cpu, cpu/2, cpu/2),
 			"memory.stat": fmt.Sprintf("anon %d\nfile %d\nkernel %d\n", memory/2, memory/3, memory/6),
 			"io.stat":     "254:0 rbytes=1048576 wbytes=2097152 rios=64 wios=128 dbytes=0 dios=0\n",
 		}
@@ -170,4 +176,13 @@ func (r *rootfs) fillVar() {
 	}
 	r.put("/var/run", inode{mode: fs.ModeSymlink | 0o777, link: "/run"})
 	r.put("/var/log/audit/kube", inode{mode: fs.ModeDir | 0o700, uid: 65534, gid: 65534})
+}
+
+// yamlText is a value as a YAML file.
+func yamlText(v any) string {
+	out, err := yaml.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
 }

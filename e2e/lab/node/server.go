@@ -114,7 +114,7 @@ func (b *boot) register(srv *grpc.Server, a *api) {
 		machine.RegisterImageServiceServer(srv, &imageAPI{boot: b})
 		machine.RegisterLifecycleServiceServer(srv, &lifecycleAPI{boot: b})
 	}
-	cluster.RegisterClusterServiceServer(srv, &clusterAPI{boot: b})
+	cluster.RegisterClusterServiceServer(srv, &clusterAPI{api: a})
 	inspect.RegisterInspectServiceServer(srv, &inspectAPI{boot: b})
 	timeapi.RegisterTimeServiceServer(srv, &timeAPI{})
 }

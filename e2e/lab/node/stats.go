@@ -69,7 +69,7 @@ func (a *api) CPUInfo(context.Context, *emptypb.Empty) (*machine.CPUInfoResponse
 			Processor: i, VendorId: "GenuineIntel", CpuFamily: "6", Model: "85", ModelName: "Intel Xeon Processor (Cascadelake)", Stepping: "6",
 			Microcode: "0x1", CpuMhz: 2000, CacheSize: "16384 KB", PhysicalId: fmt.Sprint(i), Siblings: 1, CoreId: "0",
 			ApicId: fmt.Sprint(i), InitialApicId: fmt.Sprint(i), Fpu: "yes", FpuException: "yes", CpuIdLevel: 13, Wp: "yes",
-			Flags: []string{"fpu", "vme", "sse", "sse2", "ssse3", "sse4_1", "sse4_2", "popcnt", "aes", "avx", "avx2", "hypervisor"},
+			Flags:    []string{"fpu", "vme", "sse", "sse2", "ssse3", "sse4_1", "sse4_2", "popcnt", "aes", "avx", "avx2", "hypervisor"},
 			BogoMips: 4000, ClFlushSize: 64, CacheAlignment: 64, AddressSizes: "46 bits physical, 48 bits virtual",
 		})
 	}

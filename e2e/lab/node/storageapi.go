@@ -37,7 +37,7 @@ func (s *storageAPI) Disks(context.Context, *emptypb.Empty) (*storage.DisksRespo
 		}
 		out.Disks = append(out.Disks, &storage.Disk{
 			DeviceName: "/dev/" + d.Name, Size: d.Size, Model: d.Model, Serial: d.Serial, Wwid: d.WWID, Readonly: d.ReadOnly, Modalias: modalias(d),
-			BusPath: diskPath(i), SystemDisk: b.disks.installed() && d.Name == b.systemDisk(), Subsystem: "/sys/class/block", Type: kind,
+			BusPath: diskPath(i, d), SystemDisk: b.disks.installed() && d.Name == b.systemDisk(), Subsystem: "/sys/class/block", Type: kind,
 		})
 	}
 	return &storage.DisksResponse{Messages: []*storage.Disks{out}}, nil
@@ -79,16 +79,14 @@ func (s *storageAPI) wipeable(in *storage.BlockDeviceWipeDescriptor) error {
 		if d.Name == b.systemDisk() {
 			parts = b.partitions(d.Size)
 		}
-		volumeOf := func(label string) (string, bool) {
-			return label, (label == "META" || label == "STATE" || label == "EPHEMERAL") && !in.SkipVolumeCheck
-		}
+		volume := func(label string) bool { return label == "META" || label == "STATE" || label == "EPHEMERAL" }
 		if dev == d.Name {
 			if d.ReadOnly {
 				return status.Errorf(codes.FailedPrecondition, "blockdevice %q is read-only", dev)
 			}
 			for _, p := range parts {
-				if v, used := volumeOf(p.label); used {
-					return status.Errorf(codes.FailedPrecondition, "blockdevice %q is in use by volume %q", dev, v)
+				if volume(p.label) && !in.SkipVolumeCheck {
+					return status.Errorf(codes.FailedPrecondition, "blockdevice %q is in use by volume %q", dev, p.label)
 				}
 			}
 			if len(parts) > 0 {
@@ -100,10 +98,10 @@ func (s *storageAPI) wipeable(in *storage.BlockDeviceWipeDescriptor) error {
 			if dev != d.Name+strconv.Itoa(p.number) {
 				continue
 			}
-			if v, used := volumeOf(p.label); used {
-				return status.Errorf(codes.FailedPrecondition, "blockdevice %q is in use by volume %q", dev, v)
+			if volume(p.label) && !in.SkipVolumeCheck {
+				return status.Errorf(codes.FailedPrecondition, "blockdevice %q is in use by volume %q", dev, p.label)
 			}
-			if _, system := volumeOf(p.label); p.label == "STATE" || p.label == "EPHEMERAL" || system {
+			if volume(p.label) {
 				return status.Errorf(codes.FailedPrecondition, "block device %q is mounted or in use", dev)
 			}
 			return nil
