@@ -39,11 +39,11 @@ type boot struct {
 	svc    *services
 	seq    sequencer
 
-	started  time.Time
-	details  detailState // resources that somebody asked for
-	etcdLog  *textLog
-	metaMu   sync.Mutex
-	metaTags map[uint8][]byte // the values in META, once read
+	poweredOn time.Time
+	details   detailState // resources that somebody asked for
+	etcdLog   *textLog
+	metaMu    sync.Mutex
+	metaTags  map[uint8][]byte // the values in META, once read
 
 	applyMu      sync.Mutex  // held while a configuration is being applied
 	rebooting    atomic.Bool // a configuration was applied that reboots the node
@@ -91,7 +91,7 @@ func newBoot(n *Node) (*boot, error) {
 	b := &boot{
 		node: n, id: uuid.New().String(), disks: n.currentDisks(), pulled: map[string]image{},
 		events: newStream(), wake: make(chan struct{}), exit: make(chan outcome, 1),
-		started: time.Now(), etcdLog: newTextLog(),
+		poweredOn: time.Now(), etcdLog: newTextLog(),
 	}
 	b.version = n.bootVersion(b.disks)
 	var err error

@@ -41,7 +41,7 @@ func (b *boot) detailEtcd(l *detailList) {
 		return
 	}
 	l.add("etcd.ConfigController", with(etcd.NewConfig(etcd.NamespaceName, etcd.ConfigID), etcd.ConfigSpec{
-		Image: constants.EtcdImage + ":" + b.node.release.etcd, ExtraArgs: map[string]etcd.ArgValues{},
+		Image: constants.EtcdImage + ":" + b.release.etcd, ExtraArgs: map[string]etcd.ArgValues{},
 	}))
 	if b.getEtcd() != nil {
 		l.add("secrets.EtcdController", with(etcd.NewPKIStatus(etcd.NamespaceName, etcd.PKIID), etcd.PKIStatusSpec{Ready: true, Version: "1"}))

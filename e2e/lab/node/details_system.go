@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/constants"
@@ -23,7 +22,7 @@ const kernelVersion = constants.DefaultKernelVersion
 var systemDetails = []detail{
 	{[]string{hardware.ProcessorType, hardware.MemoryModuleType, hardware.PCIDeviceType}, (*boot).detailHardware},
 	{[]string{runtime.KernelCmdlineType, runtime.KernelParamStatusType, runtime.KernelParamSpecType, runtime.KernelParamDefaultSpecType, runtime.LoadedKernelModuleType, runtime.KernelModuleSpecType}, (*boot).detailKernel},
-	{[]string{runtime.EnvironmentType, runtime.DevicesStatusType, runtime.BootedEntryType, runtime.UniqueMachineTokenType, runtime.SBOMItemType, runtime.ServicePIDType}, (*boot).detailRuntime},
+	{[]string{runtime.DevicesStatusType, runtime.BootedEntryType, runtime.UniqueMachineTokenType, runtime.SBOMItemType, runtime.ServicePIDType}, (*boot).detailRuntime},
 	{[]string{runtime.MetaKeyType, runtime.MetaLoadedType}, (*boot).detailMeta},
 	{[]string{runtime.MaintenanceServiceConfigType, runtime.MaintenanceServiceRequestType, v1alpha1.AcquireConfigSpecType, v1alpha1.AcquireConfigStatusType}, (*boot).detailMaintenance},
 	{[]string{perf.CPUType, perf.MemoryType}, (*boot).detailPerf},
@@ -119,14 +118,6 @@ func (b *boot) detailKernel(l *detailList) {
 }
 
 func (b *boot) detailRuntime(l *detailList) {
-	vars := []string{}
-	if cfg := b.config(); cfg != nil && cfg.Environment() != nil {
-		env := cfg.Environment().Variables()
-		for _, k := range slices.Sorted(maps.Keys(env)) {
-			vars = append(vars, k+"="+env[k])
-		}
-	}
-	l.add("runtime.EnvironmentController", with(runtime.NewEnvironment("machined"), runtime.EnvironmentSpec{Variables: vars}))
 	l.add("runtime.DevicesStatusController", with(runtime.NewDevicesStatus(runtime.NamespaceName, runtime.DevicesID), runtime.DevicesStatusSpec{Ready: true}))
 	l.add("runtime.UniqueMachineTokenController", with(runtime.NewUniqueMachineToken(), runtime.UniqueMachineTokenSpec{}))
 	for name, item := range map[string]runtime.SBOMItemSpec{

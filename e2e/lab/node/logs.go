@@ -130,7 +130,7 @@ func (a *api) Dmesg(in *machine.DmesgRequest, srv machine.MachineService_DmesgSe
 	} else {
 		for _, l := range b.banner() {
 			prefix, msg, _ := strings.Cut(l[len("kern: "):], ": ")
-			if err := srv.Send(&common.Data{Bytes: kmsg("kern: "+prefix, b.started, msg)}); err != nil {
+			if err := srv.Send(&common.Data{Bytes: kmsg("kern: "+prefix, b.poweredOn, msg)}); err != nil {
 				return err
 			}
 		}
@@ -299,6 +299,6 @@ func (a *api) podLogs(in *machine.LogsRequest, srv machine.MachineService_LogsSe
 	if i < 0 {
 		return fmt.Errorf("container %q not found", in.Id)
 	}
-	at := a.boot.started.UTC().Format(time.RFC3339Nano)
+	at := a.boot.poweredOn.UTC().Format(time.RFC3339Nano)
 	return sendLines(srv, tail([][]byte{fmt.Appendf(nil, "%s stderr F the lab runs no containers: %s has no output\n", at, list[i].name)}, in.TailLines))
 }

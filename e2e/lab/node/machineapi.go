@@ -55,4 +55,3 @@ func (t timeAPI) TimeCheck(ctx context.Context, in *timeapi.TimeRequest) (*timea
 	}
 	return r, err
 }
-

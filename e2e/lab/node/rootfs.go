@@ -72,7 +72,7 @@ func newRootfs(b *boot) *rootfs {
 // put adds a file and the folders above it.
 func (r *rootfs) put(p string, n inode) {
 	if n.at.IsZero() {
-		n.at = r.b.started
+		n.at = r.b.poweredOn
 	}
 	if n.size == 0 && n.mode.IsRegular() && !strings.HasPrefix(p, "/proc/") && !strings.HasPrefix(p, "/sys/") {
 		n.size = int64(len(n.content))

@@ -162,6 +162,7 @@ func (r *rootfs) fillCgroups() {
 
 // fillVar adds the folders that services make on EPHEMERAL and that the lab doesn't keep.
 func (r *rootfs) fillVar() {
+	r.fillConfigured()
 	if !r.b.complete() || !exists(r.b.disks.ephemeral()) {
 		return
 	}
@@ -185,4 +186,20 @@ func yamlText(v any) string {
 		return err.Error()
 	}
 	return string(out)
+}
+
+// fillConfigured adds the files that the configuration makes. One outside /var lies there and is mounted over its path.
+func (r *rootfs) fillConfigured() {
+	if rules, ok := r.b.configuredFile(udevPath); ok {
+		r.file(udevPath, string(rules))
+	}
+	r.b.mu.Lock()
+	files := maps.Clone(r.b.files)
+	r.b.mu.Unlock()
+	for p, content := range files {
+		r.put(path.Clean(p), inode{mode: 0o644, content: content})
+		if seen := strings.TrimPrefix(p, "/var"); seen != p {
+			r.put(path.Clean(seen), inode{mode: 0o644, content: content})
+		}
+	}
 }

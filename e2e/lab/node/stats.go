@@ -18,7 +18,7 @@ const (
 )
 
 // uptime is how long the boot has run.
-func (b *boot) uptime() time.Duration { return time.Since(b.started) }
+func (b *boot) uptime() time.Duration { return time.Since(b.poweredOn) }
 
 // ticks is a counter that grows at a rate per second from the boot on.
 func (b *boot) ticks(rate float64) uint64 { return uint64(b.uptime().Seconds() * rate) }
@@ -42,7 +42,7 @@ func (a *api) SystemStat(context.Context, *emptypb.Empty) (*machine.SystemStatRe
 		total.Iowait, total.SoftIrq = total.Iowait+c.Iowait, total.SoftIrq+c.SoftIrq
 	}
 	return &machine.SystemStatResponse{Messages: []*machine.SystemStat{{
-		BootTime: uint64(b.started.Unix()), CpuTotal: total, Cpu: cpus, IrqTotal: b.ticks(700), Irq: []uint64{b.ticks(100), 9, 0, 0, b.ticks(5)},
+		BootTime: uint64(b.poweredOn.Unix()), CpuTotal: total, Cpu: cpus, IrqTotal: b.ticks(700), Irq: []uint64{b.ticks(100), 9, 0, 0, b.ticks(5)},
 		ContextSwitches: b.ticks(2500), ProcessCreated: b.ticks(4) + 500, ProcessRunning: 1,
 		SoftIrqTotal: b.ticks(600), SoftIrq: &machine.SoftIRQStat{Timer: b.ticks(200), NetRx: b.ticks(150), NetTx: b.ticks(10), Sched: b.ticks(120), Rcu: b.ticks(120)},
 	}}}, nil
