@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -52,14 +53,18 @@ func BenchmarkOneChange(b *testing.B) {
 			if err := s.write(dir, sealed); err != nil {
 				b.Fatal(err)
 			}
-			base, head := commitOneChange(b, dir)
+			base, heads := commitOneChange(b, dir)
 			cache := &fleet.Cache{}
-			in := check.Input{FS: base, Load: fleet.Options{Cache: cache}}
+			known := &check.Cache{}
+			in := check.Input{FS: base, Commit: "base", Load: fleet.Options{Cache: cache}, Cache: known}
 			if _, _, err := check.Run(b.Context(), in); err != nil {
 				b.Fatal(err)
 			}
-			in.FS, in.BaseFS, in.ExcuseBase = head, base, true
+			in.BaseFS, in.Base, in.ExcuseBase = base, "base", true
+			n := 0
 			for b.Loop() {
+				n++
+				in.FS, in.Commit = heads[n%len(heads)], fmt.Sprint("head", n)
 				r, _, err := check.Run(b.Context(), in)
 				if err != nil || r.Verdict != check.Passed {
 					b.Fatalf("%v: %+v", err, r)
@@ -69,8 +74,9 @@ func BenchmarkOneChange(b *testing.B) {
 	}
 }
 
-// commitOneChange makes a repository of dir, changes a machine's label in a second commit, and gives both trees.
-func commitOneChange(b *testing.B, dir string) (base, head fs.FS) {
+// commitOneChange makes a repository of dir, and commits on it that each change a machine's label in their own way; it
+// gives their trees.
+func commitOneChange(b *testing.B, dir string) (base fs.FS, heads []fs.FS) {
 	b.Helper()
 	run := func(args ...string) string {
 		cmd := exec.CommandContext(b.Context(), "git", append([]string{"-C", dir, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
@@ -87,13 +93,17 @@ func commitOneChange(b *testing.B, dir string) (base, head fs.FS) {
 	run("gc", "-q")
 	path := filepath.Join(dir, "c000/machines/m00007.yaml")
 	data, err := os.ReadFile(path)
-	if err == nil {
-		err = os.WriteFile(path, []byte(strings.Replace(string(data), "rack: r7", "rack: r8", 1)), 0o644)
-	}
 	if err != nil {
 		b.Fatal(err)
 	}
-	run("commit", "-qam", "head")
+	const changes = 16 // more than the daemon remembers
+	for i := range changes {
+		text := strings.Replace(string(data), "rack: r7", fmt.Sprintf("rack: r%d", 8+i), 1)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			b.Fatal(err)
+		}
+		run("commit", "-qam", "head")
+	}
 	repo, err := git.OpenLocal(dir)
 	if err != nil {
 		b.Fatal(err)
@@ -109,5 +119,8 @@ func commitOneChange(b *testing.B, dir string) (base, head fs.FS) {
 		}
 		return t
 	}
-	return tree("HEAD~1"), tree("HEAD")
+	for i := range changes {
+		heads = append(heads, tree(fmt.Sprintf("HEAD~%d", i)))
+	}
+	return tree(fmt.Sprintf("HEAD~%d", changes)), heads
 }

@@ -43,6 +43,8 @@ type Input struct {
 	// Observed is what was last seen of the nodes; nil where nobody knows. It gives warnings and notes with their age,
 	// and what of the plan would be refused now; it is never part of the verdict.
 	Observed *state.Observation
+	// Cache has what other checks of the same repository loaded and rendered; nil begins from nothing.
+	Cache *Cache
 	// KeepRenders keeps every machine's masked render in Detail. It costs memory.
 	KeepRenders bool
 }
@@ -97,26 +99,26 @@ func newReport(in Input) *Report {
 }
 
 func run(ctx context.Context, in Input) (*Report, *Detail, error) {
-	head, problems, err := fleet.Load(ctx, in.FS, in.Load)
+	head, err := in.Cache.load(ctx, in.Commit, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.FS, in.Load) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("load the commit: %w", err)
 	}
-	s := &session{ctx: ctx, in: in, head: head, report: newReport(in), headRenders: newRenders(ctx, head)}
+	s := &session{ctx: ctx, in: in, head: head.fleet, report: newReport(in), headRenders: newRenders(ctx, head, in.Cache)}
 	if in.BaseFS != nil {
-		base, baseProblems, err := fleet.Load(ctx, in.BaseFS, in.Load)
+		base, err := in.Cache.load(ctx, in.Base, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.BaseFS, in.Load) })
 		if err != nil {
 			return nil, nil, fmt.Errorf("load base: %w", err)
 		}
-		s.base, s.baseProblems, s.baseRenders = base, baseProblems, newRenders(ctx, base)
+		s.base, s.baseProblems, s.baseRenders = base.fleet, base.problems, newRenders(ctx, base, in.Cache)
 	}
-	s.detail = &Detail{Head: head, Base: s.base, Digests: map[string]map[string]string{}}
+	s.detail = &Detail{Head: head.fleet, Base: s.base, Digests: map[string]map[string]string{}}
 	if in.KeepRenders {
 		s.detail.Renders = map[string]map[string]mask.Render{}
 	}
 	if err := s.machines(); err != nil {
 		return nil, nil, err
 	}
-	s.problems(problems)
+	s.problems(head.problems)
 	if err := s.fault(); err != nil {
 		return nil, nil, err
 	}

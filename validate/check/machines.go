@@ -236,7 +236,8 @@ func sameFile(a, b *fleet.File) bool {
 
 // sameMachine tells whether a machine's own part of its render is the same.
 func sameMachine(a, b *fleet.Machine) bool {
-	return a.Name == b.Name && sameJSON(a.Manifest, b.Manifest)
+	// A file that did not change gives the same object, see fleet.Cache.
+	return a.Name == b.Name && (a.Manifest == b.Manifest || sameJSON(a.Manifest, b.Manifest))
 }
 
 // sameJSON compares plain data by its JSON form, which sorts maps.

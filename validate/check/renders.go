@@ -2,7 +2,8 @@ package check
 
 import (
 	"context"
-	"sync"
+	"slices"
+	"strings"
 
 	"ichor.maesh.dev/ichor/render"
 	"ichor.maesh.dev/ichor/render/bundle"
@@ -13,15 +14,17 @@ import (
 type renders struct {
 	ctx   context.Context
 	fleet *fleet.Fleet
-
-	mu    sync.Mutex
-	known map[string]*clusterRenders
+	// rendered may be shared with other checks of the same commit, and cache has those of other commits.
+	*rendered
+	cache *Cache
 }
 
 // clusterRenders is what is known of one cluster. err is the commit's fault, or ctx is done.
 type clusterRenders struct {
 	bundle *bundle.Bundle
 	err    error
+	// key is inputsKey of the cluster, "" not known.
+	key string
 	// whole: every machine was rendered, and all has the results, sorted.
 	whole bool
 	all   []render.Result
@@ -29,8 +32,8 @@ type clusterRenders struct {
 	byName map[string][]render.Result
 }
 
-func newRenders(ctx context.Context, f *fleet.Fleet) *renders {
-	return &renders{ctx: ctx, fleet: f, known: map[string]*clusterRenders{}}
+func newRenders(ctx context.Context, s *side, cache *Cache) *renders {
+	return &renders{ctx: ctx, fleet: s.fleet, rendered: s.renders, cache: cache}
 }
 
 // Cluster implements rules.Renders.
@@ -68,10 +71,9 @@ func (r *renders) whole(cl *fleet.Cluster, k *clusterRenders) ([]render.Result, 
 	if k.whole {
 		return k.all, nil
 	}
-	all, err := r.render(cl, k, nil)
+	all, err := r.all(cl, k)
 	if err != nil {
-		k.err = err
-		return nil, err
+		return nil, r.failed(k, err)
 	}
 	k.whole, k.all = true, all
 	for _, res := range all {
@@ -83,16 +85,17 @@ func (r *renders) whole(cl *fleet.Cluster, k *clusterRenders) ([]render.Result, 
 func (r *renders) some(cl *fleet.Cluster, k *clusterRenders, machines []string) ([]render.Result, error) {
 	var missing []string
 	for _, m := range machines {
-		if _, ok := k.byName[m]; !ok && !k.whole {
+		if _, ok := k.byName[m]; !ok && !k.whole && !slices.Contains(missing, m) {
 			missing = append(missing, m)
-			k.byName[m] = nil
 		}
 	}
 	if len(missing) > 0 {
 		found, err := r.render(cl, k, missing)
 		if err != nil {
-			k.err = err
-			return nil, err
+			return nil, r.failed(k, err)
+		}
+		for _, m := range missing {
+			k.byName[m] = nil
 		}
 		for _, res := range found {
 			k.byName[res.Machine.Name] = append(k.byName[res.Machine.Name], res)
@@ -103,6 +106,35 @@ func (r *renders) some(cl *fleet.Cluster, k *clusterRenders, machines []string) 
 		out = append(out, k.byName[m]...)
 	}
 	return out, nil
+}
+
+// failed notes why a cluster does not render. A context that is done is no reason: another check may go on.
+func (r *renders) failed(k *clusterRenders, err error) error {
+	if r.ctx.Err() == nil {
+		k.err = err
+	}
+	return err
+}
+
+// all renders a cluster whole, but for what other commits have already.
+func (r *renders) all(cl *fleet.Cluster, k *clusterRenders) ([]render.Result, error) {
+	if r.cache == nil {
+		return r.render(cl, k, nil)
+	}
+	known, left := reuse(cl, k, r.cache.others(r.rendered))
+	if len(known) == 0 {
+		return r.render(cl, k, nil)
+	}
+	var fresh []render.Result
+	if len(left) > 0 {
+		var err error
+		if fresh, err = r.render(cl, k, left); err != nil {
+			return nil, err
+		}
+	}
+	all := append(known, fresh...)
+	slices.SortFunc(all, func(a, b render.Result) int { return strings.Compare(a.Machine.Name, b.Machine.Name) })
+	return all, nil
 }
 
 func (r *renders) render(cl *fleet.Cluster, k *clusterRenders, machines []string) ([]render.Result, error) {
