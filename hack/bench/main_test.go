@@ -56,15 +56,15 @@ func BenchmarkOneChange(b *testing.B) {
 			base, heads := commitOneChange(b, dir)
 			cache := &fleet.Cache{}
 			known := &check.Cache{}
-			in := check.Input{FS: base, Commit: "base", Load: fleet.Options{Cache: cache}, Cache: known}
+			in := check.Input{FS: base, Tree: "base", Load: fleet.Options{Cache: cache}, Cache: known}
 			if _, _, err := check.Run(b.Context(), in); err != nil {
 				b.Fatal(err)
 			}
-			in.BaseFS, in.Base, in.ExcuseBase = base, "base", true
+			in.BaseFS, in.BaseTree, in.ExcuseBase = base, "base", true
 			n := 0
 			for b.Loop() {
 				n++
-				in.FS, in.Commit = heads[n%len(heads)], fmt.Sprint("head", n)
+				in.FS, in.Tree = heads[n%len(heads)], fmt.Sprint("head", n)
 				r, _, err := check.Run(b.Context(), in)
 				if err != nil || r.Verdict != check.Passed {
 					b.Fatalf("%v: %+v", err, r)

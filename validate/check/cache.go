@@ -12,16 +12,18 @@ import (
 	"ichor.maesh.dev/ichor/render"
 	"ichor.maesh.dev/ichor/schemas/fleet"
 	"ichor.maesh.dev/ichor/schemas/v1alpha1"
+	"ichor.maesh.dev/ichor/validate/rules"
 )
 
 // Cache keeps what checks load and render from one to the next, so that the check of a commit costs what it changes.
-// Commits are known by their names (Input.Commit, Input.Base), which must be hashes of their content; one Cache is for
+// Commits are known by their names (Input.Tree, Input.BaseTree), which must be hashes of their content; one Cache is for
 // one repository and the same Input.Load, which should have a fleet.Cache: machines whose files did not change are told
 // by their manifests being the same objects. It is safe for concurrent use; the zero value is ready.
 type Cache struct {
 	mu sync.Mutex
 	// sides are the commits, the one last asked for at the end.
 	sides []*side
+	scans rules.ScanCache
 }
 
 // keepSides is how many commits are kept: a branch's head and base, and those of some pull requests on it. What they
@@ -58,6 +60,14 @@ func (c *Cache) load(ctx context.Context, commit string, load func() (*fleet.Fle
 		c.put(s)
 	}
 	return s, nil
+}
+
+// scanned is the scans' cache, nil for none.
+func (c *Cache) scanned() *rules.ScanCache {
+	if c == nil {
+		return nil
+	}
+	return &c.scans
 }
 
 func (c *Cache) get(commit string) *side {

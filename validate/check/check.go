@@ -43,8 +43,10 @@ type Input struct {
 	// Observed is what was last seen of the nodes; nil where nobody knows. It gives warnings and notes with their age,
 	// and what of the plan would be refused now; it is never part of the verdict.
 	Observed *state.Observation
-	// Cache has what other checks of the same repository loaded and rendered; nil begins from nothing.
-	Cache *Cache
+	// Cache has what other checks of the same repository loaded and rendered; nil begins from nothing. Tree and BaseTree
+	// name the content of FS and BaseFS there (a commit's hash); "" where it has no name.
+	Cache          *Cache
+	Tree, BaseTree string
 	// KeepRenders keeps every machine's masked render in Detail. It costs memory.
 	KeepRenders bool
 }
@@ -99,13 +101,13 @@ func newReport(in Input) *Report {
 }
 
 func run(ctx context.Context, in Input) (*Report, *Detail, error) {
-	head, err := in.Cache.load(ctx, in.Commit, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.FS, in.Load) })
+	head, err := in.Cache.load(ctx, in.Tree, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.FS, in.Load) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("load the commit: %w", err)
 	}
 	s := &session{ctx: ctx, in: in, head: head.fleet, report: newReport(in), headRenders: newRenders(ctx, head, in.Cache)}
 	if in.BaseFS != nil {
-		base, err := in.Cache.load(ctx, in.Base, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.BaseFS, in.Load) })
+		base, err := in.Cache.load(ctx, in.BaseTree, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.BaseFS, in.Load) })
 		if err != nil {
 			return nil, nil, fmt.Errorf("load base: %w", err)
 		}
@@ -176,7 +178,7 @@ func (s *session) context() *rules.Context {
 	if s.headContext == nil {
 		c := &rules.Context{
 			Ctx: s.ctx, Head: s.head, Base: s.base, HeadRenders: s.headRenders, Resolve: s.in.Resolve, Removed: s.in.Removed,
-			Recipients: s.in.Recipients, Observed: s.in.Observed,
+			Recipients: s.in.Recipients, Observed: s.in.Observed, Scans: s.in.Cache.scanned(),
 		}
 		if s.baseRenders != nil {
 			c.BaseRenders = s.baseRenders
@@ -191,7 +193,7 @@ func (s *session) baseContext() *rules.Context {
 	if s.ownBase == nil {
 		s.ownBase = &rules.Context{
 			Ctx: s.ctx, Head: s.base, HeadRenders: s.baseRenders, Resolve: s.in.Resolve,
-			Recipients: s.in.Recipients, Observed: s.in.Observed,
+			Recipients: s.in.Recipients, Observed: s.in.Observed, Scans: s.in.Cache.scanned(),
 		}
 	}
 	return s.ownBase

@@ -19,7 +19,7 @@ type renders struct {
 	cache *Cache
 }
 
-// clusterRenders is what is known of one cluster. err is the commit's fault, or ctx is done.
+// clusterRenders is what is known of one cluster. bundle is made when something is rendered. err is the commit's fault, or ctx is done.
 type clusterRenders struct {
 	bundle *bundle.Bundle
 	err    error
@@ -47,7 +47,6 @@ func (r *renders) Cluster(name string, machines ...string) ([]render.Result, err
 	k := r.known[name]
 	if k == nil {
 		k = &clusterRenders{byName: map[string][]render.Result{}}
-		k.bundle, k.err = standIn(cl)
 		r.known[name] = k
 	}
 	if k.err != nil {
@@ -138,5 +137,11 @@ func (r *renders) all(cl *fleet.Cluster, k *clusterRenders) ([]render.Result, er
 }
 
 func (r *renders) render(cl *fleet.Cluster, k *clusterRenders, machines []string) ([]render.Result, error) {
+	if k.bundle == nil {
+		var err error
+		if k.bundle, err = standIn(cl); err != nil {
+			return nil, err
+		}
+	}
 	return render.Cluster(r.ctx, render.Input{Cluster: cl, Bundle: k.bundle, Machines: machines})
 }

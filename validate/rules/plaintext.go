@@ -44,8 +44,8 @@ func checkPlaintextSecret(c *Context) []fleet.Problem {
 	return problems
 }
 
-// scanFleet scans every file, on all cores; found is parallel to files.
-func scanFleet(ctx context.Context, f *fleet.Fleet) (files []fleet.File, found [][]secretscan.Finding) {
+// scanFleet scans every file that known does not have, on all cores; found is parallel to files.
+func scanFleet(ctx context.Context, f *fleet.Fleet, known *ScanCache) (files []fleet.File, found [][]secretscan.Finding) {
 	files, talos := scannedFiles(f)
 	found = make([][]secretscan.Finding, len(files))
 	var wg sync.WaitGroup
@@ -54,10 +54,16 @@ func scanFleet(ctx context.Context, f *fleet.Fleet) (files []fleet.File, found [
 		wg.Go(func() {
 			for i := range next {
 				found[i] = secretscan.File(files[i].Data, talos[files[i].Path])
+				known.put(files[i].Data, talos[files[i].Path], found[i])
 			}
 		})
 	}
+	known.begin()
 	for i := range files {
+		var ok bool
+		if found[i], ok = known.get(files[i].Data, talos[files[i].Path]); ok {
+			continue
+		}
 		if ctx != nil && ctx.Err() != nil {
 			break
 		}
@@ -77,7 +83,7 @@ type secretScan struct {
 // secrets scans every file of head once, those that the rule leaves out too.
 func (c *Context) secrets() ([]fleet.File, [][]secretscan.Finding) {
 	if c.scan == nil {
-		files, found := scanFleet(c.Ctx, c.Head)
+		files, found := scanFleet(c.Ctx, c.Head, c.Scans)
 		c.scan = &secretScan{files, found}
 	}
 	return c.scan.files, c.scan.found

@@ -66,6 +66,8 @@ type Context struct {
 	HeadRenders, BaseRenders Renders
 	// Resolve looks a name up; nil never does. What it finds is at most a warning.
 	Resolve func(ctx context.Context, host string) ([]string, error)
+	// Scans has what earlier checks found in files; nil scans all anew.
+	Scans *ScanCache
 	// Removed tells whether a machine is known to have left its cluster already; nil where nobody knows.
 	Removed func(cluster, machine string) bool
 	// Recipients are Ichor's own age public keys, where they are known.

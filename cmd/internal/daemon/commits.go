@@ -56,6 +56,9 @@ type commits struct {
 	// removed tells whether a machine is known to have left; nil where nobody knows.
 	removed func(cluster, machine string) bool
 
+	// known has what the checks loaded and rendered; it fits load.
+	known check.Cache
+
 	mu      sync.Mutex
 	results map[string]*checked
 	order   []string
@@ -114,6 +117,7 @@ func (c *commits) check(ctx context.Context, s subject) (*checked, error) {
 
 	in := check.Input{
 		Commit: s.commit, Base: s.base, Load: c.load, ExcuseBase: s.excuse, Timeout: c.timeout, Removed: c.removed,
+		Cache: &c.known, Tree: s.tree, BaseTree: s.against,
 	}
 	if s.note != "" {
 		in.Notes = []string{s.note}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ichor.maesh.dev/ichor/schemas/state"
+	"ichor.maesh.dev/ichor/validate/check"
 )
 
 // targetsAt gives the targets of a head; it must be checkable.
@@ -45,6 +46,7 @@ func TestALastGoodCommitThatCantBeJudgedNowIsNotGone(t *testing.T) {
 	inv := inventory(one, "cp1")
 	judge := func() (map[string]*target, map[string]error) {
 		t.Helper()
+		c.known = check.Cache{} // as after a restart
 		out, unsettled, err := targets(t.Context(), c, res, inv, nil)
 		if err != nil {
 			t.Fatal(err)
