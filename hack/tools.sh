@@ -2,6 +2,7 @@
 # Builds a pinned tool once into a cache outside the tree and prints the path of its binary.
 #
 #   hack/tools.sh talosctl      the real Talos client, for tests against the lab
+#   hack/tools.sh versitygw     a real S3 server, for the lab's store (2 minutes to build)
 #   hack/tools.sh gofumpt       formatter        hack/tools.sh staticcheck    linter
 #   hack/tools.sh kubernetes    API server, controller manager, scheduler and kubectl, for ichor-lab up --with-kubernetes and
 #                               its tests: some minutes the first time. Prints their folder; each also by its own name.
@@ -15,7 +16,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/tools"
 built=false; if [ "${1-}" = --built ]; then built=true; shift; fi
-name=${1:?usage: hack/tools.sh talosctl|gitea|gofumpt|staticcheck|promtool|kubernetes}
+name=${1:?usage: hack/tools.sh talosctl|versitygw|gitea|gofumpt|staticcheck|promtool|kubernetes}
 cache=${ICHOR_TOOLS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/ichor-tools}
 if [ "$name" = promtool ]; then
   if command -v promtool; then exit 0; fi
@@ -45,10 +46,11 @@ kubernetes | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl
 talosctl)
   dir=talosctl pkg=github.com/siderolabs/talos/cmd/talosctl
   ldflags="-X github.com/siderolabs/talos/pkg/machinery/version.Tag=v1.13.5" ;;
+versitygw) dir=versitygw pkg=github.com/versity/versitygw/cmd/versitygw ;;
 gitea) dir=gitea pkg=code.gitea.io/gitea tags=sqlite,sqlite_unlock_notify ;;
 gofumpt) dir=lint pkg=mvdan.cc/gofumpt ;;
 staticcheck) dir=lint pkg=honnef.co/go/tools/cmd/staticcheck ;;
-*) echo "hack/tools.sh: unknown tool $name; there are talosctl, gitea, gofumpt, staticcheck, promtool and kubernetes" >&2; exit 2 ;;
+*) echo "hack/tools.sh: unknown tool $name; there are talosctl, versitygw, gitea, gofumpt, staticcheck, promtool and kubernetes" >&2; exit 2 ;;
 esac
 key=$( (cat "$dir/go.mod" "$dir/go.sum"; go env GOVERSION; echo "$ldflags$tags") | sha256sum | cut -c1-16)
 if [ "$dir" = kubernetes ]; then

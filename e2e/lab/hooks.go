@@ -16,6 +16,8 @@ type hooks struct {
 	mu   sync.Mutex
 	next int
 	list map[int]entry
+	// events get everything that happens on the nodes.
+	events map[int]func(node.Event)
 }
 
 type entry struct {
@@ -23,12 +25,13 @@ type entry struct {
 	hook  Hook
 }
 
-func newHooks() *hooks { return &hooks{list: map[int]entry{}} }
+func newHooks() *hooks { return &hooks{list: map[int]entry{}, events: map[int]func(node.Event){}} }
 
 // On calls a hook at a point of every call on every node: "ApplyConfiguration.before" is before
-// the node looks at it, "ApplyConfiguration.after" when it took effect and before the reply. The
-// hook may wait (the call hangs), fail (the caller gets that error), or return node.ErrLoseReply
-// (the connection breaks). The function that On returns takes the hook away again.
+// the node looks at it, "ApplyConfiguration.after" when it took effect and before the reply,
+// "EtcdSnapshot.during" before each message of a streamed answer (node.Call.Message counts them
+// from 1). The hook may wait (the call hangs), fail (the caller gets that error), or return
+// node.ErrLoseReply (the connection breaks). The function that On returns takes the hook away again.
 func (l *Lab) On(point string, h Hook) (remove func()) {
 	l.hooks.mu.Lock()
 	defer l.hooks.mu.Unlock()
@@ -68,6 +71,9 @@ func (h *hooks) Before(ctx context.Context, c node.Call) error { return h.run(ct
 
 // After implements node.Hooks.
 func (h *hooks) After(ctx context.Context, c node.Call) error { return h.run(ctx, c, "after") }
+
+// During implements node.Hooks.
+func (h *hooks) During(ctx context.Context, c node.Call) error { return h.run(ctx, c, "during") }
 
 func (h *hooks) run(ctx context.Context, c node.Call, when string) error {
 	point := path.Base(c.Method) + "." + when

@@ -134,7 +134,7 @@ func (l *Lab) add(spec node.Spec) (*node.Node, error) {
 	}
 	n, err := node.New(spec, node.Options{
 		Dir: filepath.Join(l.nodesDir(), spec.Name), Timings: l.timings, Net: l.net,
-		Peers: l.peers, At: l.at, Directory: l.directory, Hooks: l.hooks, OnEvent: l.opts.OnEvent,
+		Peers: l.peers, At: l.at, Directory: l.directory, Hooks: l.hooks, OnEvent: l.event,
 		Kubernetes: l.opts.Kubernetes,
 	})
 	if err != nil {

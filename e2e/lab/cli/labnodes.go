@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,8 +14,6 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	mtype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"ichor.maesh.dev/ichor/e2e/lab"
 	"ichor.maesh.dev/ichor/e2e/lab/kube"
@@ -203,93 +199,6 @@ func (n *labNodes) List() []NodeInfo {
 		})
 	}
 	return res
-}
-
-// Act implements Nodes.
-func (n *labNodes) Act(_ context.Context, a NodeAct) error {
-	err := n.act(a)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case err != nil:
-	case a.Act == "heal":
-		for _, f := range n.undo[a.Name] {
-			f()
-		}
-		delete(n.faults, a.Name)
-		delete(n.undo, a.Name)
-	case slices.Contains([]string{"cut", "hang", "slow", "impersonate", "refuse"}, a.Act) && !slices.Contains(n.faults[a.Name], a.Act):
-		n.faults[a.Name] = append(n.faults[a.Name], a.Act)
-	}
-	return err
-}
-
-func (n *labNodes) act(a NodeAct) error {
-	switch a.Act {
-	case "cut":
-		return n.lab.Cut(a.Name)
-	case "heal":
-		return n.lab.Heal(a.Name)
-	case "hang":
-		return n.lab.Hang(a.Name)
-	case "slow":
-		return n.lab.Slow(a.Name, cmp.Or(a.Delay, 500*time.Millisecond))
-	case "reboot":
-		return n.lab.Reboot(a.Name)
-	case "kill":
-		return n.lab.Kill(a.Name)
-	case "start":
-		return n.lab.Start(a.Name)
-	case "wipe":
-		return n.lab.Wipe(a.Name)
-	case "move":
-		addr, err := netip.ParseAddr(a.Address)
-		if err != nil || !addr.Is4() || !addr.IsLoopback() {
-			return fmt.Errorf("move node %s to %q: want an address of 127.0.0.0/8", a.Name, a.Address)
-		}
-		return n.lab.Move(a.Name, addr)
-	case "impersonate":
-		return n.impersonate(a)
-	case "refuse":
-		return n.refuse(a)
-	}
-	return fmt.Errorf("%s node %s: not known", a.Act, a.Name)
-}
-
-// refuse all configurations, or the next few, dry runs counted like the rest.
-func (n *labNodes) refuse(a NodeAct) error {
-	n.opt.OnEvent("node.refuse", map[string]any{"node": a.Name, "count": a.Count})
-	if a.Count <= 0 {
-		return n.lab.RefuseConfig(a.Name, refusal)
-	}
-	var mu sync.Mutex
-	left := a.Count
-	remove := n.lab.On("ApplyConfiguration.before", func(_ context.Context, c node.Call) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if c.Node != a.Name || left == 0 {
-			return nil
-		}
-		left--
-		return status.Error(codes.InvalidArgument, refusal)
-	})
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.undo[a.Name] = append(n.undo[a.Name], remove)
-	return nil
-}
-
-// impersonate puts another machine at the node's address.
-func (n *labNodes) impersonate(a NodeAct) error {
-	m := node.Mask{UUID: a.UUID, Maintenance: a.Maintenance}
-	if a.UUID == "" && !a.Maintenance {
-		cfg, err := strangerConfig(n.lab.Node(a.Name).Spec().Address)
-		if err != nil {
-			return fmt.Errorf("impersonate node %s: %w", a.Name, err)
-		}
-		m.Config = cfg
-	}
-	return n.lab.Impersonate(a.Name, m)
 }
 
 // strangerConfig is the configuration of a control plane of a cluster that nobody knows.

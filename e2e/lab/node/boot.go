@@ -47,6 +47,7 @@ type boot struct {
 
 	applyMu      sync.Mutex  // held while a configuration is being applied
 	rebooting    atomic.Bool // a configuration was applied that reboots the node
+	persisting   atomic.Bool // a configuration waits for room on STATE
 	machinedGone atomic.Bool // apid still answers, machined no longer does
 
 	endpointMu sync.Mutex
@@ -151,6 +152,7 @@ func (b *boot) powerOff() {
 
 // finish ends the boot.
 func (b *boot) finish(out outcome) {
+	b.thawed()
 	select {
 	case b.exit <- out:
 	default:
@@ -293,6 +295,9 @@ func (b *boot) startAllServices(ctx context.Context) error {
 		b.svc.up("sandboxd")
 	}
 	b.svc.up("cri")
+	if !b.waitTime(ctx) {
+		return ctx.Err()
+	}
 	if cp {
 		b.svc.up("trustd")
 	}

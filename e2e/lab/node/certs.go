@@ -21,12 +21,12 @@ type CA = x509.PEMEncodedCertificateAndKey
 
 // maintenanceCert issues the certificate of the maintenance API: a fresh Ed25519 authority with
 // an empty subject, and a leaf for every address and name of the machine.
-func maintenanceCert(addr netip.Addr, hostname string) (*tls.Certificate, error) {
-	ca, err := x509.NewSelfSignedCertificateAuthority(x509.NotAfter(time.Now().Add(certTTL)))
+func maintenanceCert(now time.Time, addr netip.Addr, hostname string) (*tls.Certificate, error) {
+	ca, err := x509.NewSelfSignedCertificateAuthority(validFrom(now)...)
 	if err != nil {
 		return nil, fmt.Errorf("make maintenance authority: %w", err)
 	}
-	return issue(ca, addr, names(hostname), x509.CommonName(constants.MaintenanceServiceCommonName))
+	return issue(ca, now, addr, names(hostname), x509.CommonName(constants.MaintenanceServiceCommonName))
 }
 
 // names are the DNS names of a machine: none while it has no hostname.
@@ -39,7 +39,7 @@ func names(hostname string) []string {
 
 // apiCert issues the certificate of the secure API from the cluster's machine CA. The SANs are
 // those of Talos: the node's addresses, loopback, the hostname and machine.certSANs.
-func apiCert(ca *CA, addr netip.Addr, hostname string, certSANs []string) (*tls.Certificate, error) {
+func apiCert(ca *CA, now time.Time, addr netip.Addr, hostname string, certSANs []string) (*tls.Certificate, error) {
 	authority, err := x509.NewCertificateAuthorityFromCertificateAndKey(ca)
 	if err != nil {
 		return nil, fmt.Errorf("load machine CA: %w", err)
@@ -53,21 +53,26 @@ func apiCert(ca *CA, addr netip.Addr, hostname string, certSANs []string) (*tls.
 			dns = append(dns, san)
 		}
 	}
-	return issue(authority, addr, dns, x509.CommonName(hostname), x509.IPAddresses(append(ips, loopbacks(addr)...)))
+	return issue(authority, now, addr, dns, x509.CommonName(hostname), x509.IPAddresses(append(ips, loopbacks(addr)...)))
 }
 
 func loopbacks(addr netip.Addr) []net.IP {
 	return []net.IP{addr.AsSlice(), net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 }
 
-func issue(ca *x509.CertificateAuthority, addr netip.Addr, dns []string, more ...x509.Option) (*tls.Certificate, error) {
-	opts := append([]x509.Option{
+// validFrom is the validity of a certificate that a node issues, by the node's own clock: a clock
+// that is wrong makes certificates that are not yet valid, or expired.
+func validFrom(now time.Time) []x509.Option {
+	return []x509.Option{x509.NotBefore(now), x509.NotAfter(now.Add(certTTL))}
+}
+
+func issue(ca *x509.CertificateAuthority, now time.Time, addr netip.Addr, dns []string, more ...x509.Option) (*tls.Certificate, error) {
+	opts := append(validFrom(now),
 		x509.IPAddresses(loopbacks(addr)), x509.DNSNames(dns),
-		x509.NotAfter(time.Now().Add(certTTL)),
 		x509.KeyUsage(stdx509.KeyUsageDigitalSignature),
 		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageServerAuth}),
-	}, more...)
-	pair, err := x509.NewKeyPair(ca, opts...)
+	)
+	pair, err := x509.NewKeyPair(ca, append(opts, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("issue server certificate: %w", err)
 	}
@@ -75,17 +80,16 @@ func issue(ca *x509.CertificateAuthority, addr netip.Addr, dns []string, more ..
 }
 
 // proxyCert issues the client certificate with which a control plane's apid talks to other nodes.
-func proxyCert(ca *CA) (*tls.Certificate, error) {
+func proxyCert(ca *CA, now time.Time) (*tls.Certificate, error) {
 	authority, err := x509.NewCertificateAuthorityFromCertificateAndKey(ca)
 	if err != nil {
 		return nil, fmt.Errorf("load machine CA: %w", err)
 	}
-	pair, err := x509.NewKeyPair(authority,
+	pair, err := x509.NewKeyPair(authority, append(validFrom(now),
 		x509.Organization("os:impersonator"),
-		x509.NotAfter(time.Now().Add(certTTL)),
 		x509.KeyUsage(stdx509.KeyUsageDigitalSignature),
 		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageClientAuth}),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("issue proxy certificate: %w", err)
 	}

@@ -65,7 +65,7 @@ func (b *boot) setActive(cfg config.Provider) {
 // memory only, until the installer writes it.
 func (b *boot) setPersistent(cfg config.Provider) error {
 	b.storeResource(configres.PersistentID, cfg)
-	return b.persistOnDisk()
+	return b.persistSoon(b.persistOnDisk())
 }
 
 // persistOnDisk writes the persistent configuration to STATE, if both are there.

@@ -86,7 +86,7 @@ func (n *Node) Impersonate(m Mask) error {
 	n.mask = m
 	n.mu.Unlock()
 	n.emit("impersonate", "")
-	other := disks{dir: filepath.Join(n.opts.Dir, "impostor"), lazy: n.disks.lazy}
+	other := n.impostorDisks()
 	if m.Maintenance || m.Config != nil {
 		if err := other.wipe(); err != nil {
 			return err
@@ -120,12 +120,18 @@ func (n *Node) Unmask() error {
 	return n.Start()
 }
 
+func (n *Node) impostorDisks() disks {
+	other := n.disks
+	other.dir = filepath.Join(n.opts.Dir, "impostor")
+	return other
+}
+
 // currentDisks are the disks that the next boot finds.
 func (n *Node) currentDisks() disks {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.mask.Maintenance || n.mask.Config != nil {
-		return disks{dir: filepath.Join(n.opts.Dir, "impostor"), lazy: n.disks.lazy}
+		return n.impostorDisks()
 	}
 	return n.disks
 }
@@ -175,8 +181,21 @@ func (n *Node) Move(addr netip.Addr) error {
 	if err := n.halt(false); err != nil {
 		return err
 	}
+	if err := n.setAddress(addr); err != nil {
+		return err
+	}
+	if !wasOn {
+		return nil
+	}
+	return n.Start()
+}
+
+// setAddress gives a machine without power another address.
+func (n *Node) setAddress(addr netip.Addr) error {
 	n.mu.Lock()
-	n.opts.Net.Forget(n.rec.Spec.Address)
+	if n.opts.Net.NameOf(n.rec.Spec.Address) == n.rec.Spec.Name {
+		n.opts.Net.Forget(n.rec.Spec.Address)
+	}
 	n.rec.Spec.Address = addr
 	err := n.disks.writeRecord(n.rec)
 	n.mu.Unlock()
@@ -185,8 +204,5 @@ func (n *Node) Move(addr netip.Addr) error {
 	}
 	n.opts.Net.Name(addr, n.Name())
 	n.emit("move", addr.String())
-	if !wasOn {
-		return nil
-	}
-	return n.Start()
+	return nil
 }

@@ -35,6 +35,8 @@ type disks struct {
 	dir string
 	// lazy leaves out fsync: the state survives a kill of the lab, not a crash of the host.
 	lazy bool
+	// room fails when the partition that a path lies on is full; nil when none ever is.
+	room func(d disks, path string) error
 }
 
 func (d disks) record() string    { return filepath.Join(d.dir, "machine.json") }
@@ -144,6 +146,11 @@ func (d disks) readConfig() ([]byte, error) {
 
 // write writes by temp, fsync, rename, readable by the owner only: configurations hold secrets.
 func (d disks) write(path string, b []byte) error {
+	if d.room != nil {
+		if err := d.room(d, path); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}

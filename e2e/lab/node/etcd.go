@@ -3,13 +3,18 @@ package node
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	etcdres "github.com/siderolabs/talos/pkg/machinery/resources/etcd"
@@ -50,7 +55,6 @@ type etcdService struct {
 	peer     string // where it listens for peers
 	gates    []*wire.Gate
 	name     string
-	learner  uint64
 	hard     bool // stop without leave-taking
 	disabled bool // stopped for good until the next boot (after leaving the cluster)
 }
@@ -120,37 +124,92 @@ func (e *etcdService) kill() {
 	e.stop(true)
 }
 
-// run keeps etcd running until it is stopped: Talos restarts it for ever.
+// errDiskFull is what etcd dies of when it can't write any more.
+var errDiskFull = fmt.Errorf("failed to save Raft hard state and entries: %w", syscall.ENOSPC)
+
+// run is one start of the service: once the stage before the runner, which joins, bootstraps or
+// recovers and is not tried again when it fails, then the member with what came out of it, which
+// is restarted for ever (internal/app/machined/pkg/system/service_runner.go, v1.13.5).
 func (e *etcdService) run(ctx context.Context, l launch) {
+	first, err := e.pre(ctx, l)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		e.b.node.emit("etcd", fmt.Sprintf("did not start: %v", err))
+		e.b.svc.set("etcd", stFailed, fmt.Sprintf("Failed to run pre stage: %v", err))
+		return
+	}
+	e.b.svc.set("etcd", stPreparing, "Creating service runner")
+	if first.learner != 0 {
+		pctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		e.b.goDo(func() { e.promote(pctx, first.learner) })
+	}
 	for ctx.Err() == nil {
-		err := e.once(ctx, l)
+		err := e.once(ctx, first)
 		remove(e.b, "etcd.MemberController", etcdres.NewMember(etcdres.NamespaceName, etcdres.LocalMemberID).Metadata())
 		if ctx.Err() != nil {
 			return
 		}
 		e.b.node.emit("etcd", fmt.Sprintf("stopped: %v", err))
-		e.b.svc.set("etcd", stFailed, fmt.Sprintf("Failed to start service: %v", err))
+		e.b.svc.failing("etcd", fmt.Sprintf("Error running Containerd(etcd), going to restart forever: task \"etcd\" failed: exit code 1 (last log %q)", fmt.Sprint(err)))
 		sleep(ctx, 5*e.b.node.opts.Timings.JoinRetry)
 	}
 }
 
-// once goes through one life of the member: join or bootstrap, serve, stop.
-func (e *etcdService) once(ctx context.Context, l launch) error {
+// membership are the arguments with which a member starts on an empty data folder.
+type membership struct {
+	state, cluster string
+	learner        uint64
+}
+
+// pre works out the arguments, as Talos does before it starts etcd's container.
+func (e *etcdService) pre(ctx context.Context, l launch) (membership, error) {
 	b := e.b
 	b.svc.set("etcd", stPreparing, "Running pre state")
 	e.mu.Lock()
-	e.name, e.learner = b.hostname(), 0
+	e.name = b.hostname()
 	e.mu.Unlock()
 	if err := e.writePKI(); err != nil {
-		return err
+		return membership{}, err
 	}
-	cfg, err := e.prepare(ctx, l)
+	if l.recover {
+		if err := e.restore(l.skipHash); err != nil {
+			return membership{}, err
+		}
+	}
+	switch {
+	case !b.disks.etcdEmpty():
+		return membership{}, nil
+	case l.bootstrap:
+		return membership{state: embed.ClusterStateFlagNew, cluster: e.name + "=" + e.peerURL()}, nil
+	}
+	if initial := b.node.initialCluster(); initial != "" {
+		return membership{state: embed.ClusterStateFlagNew, cluster: initial}, nil
+	}
+	initial, learner, err := e.join(ctx)
+	if err != nil {
+		return membership{}, fmt.Errorf("failed to build initial etcd cluster: failed to build cluster arguments: %w", err)
+	}
+	return membership{state: embed.ClusterStateFlagExisting, cluster: initial, learner: learner}, nil
+}
+
+// once goes through one life of the member.
+func (e *etcdService) once(ctx context.Context, m membership) error {
+	b := e.b
+	if full, _ := b.node.diskFull("EPHEMERAL"); full {
+		return errDiskFull
+	}
+	cfg, err := e.baseConfig()
 	if err != nil {
 		return err
 	}
-	b.svc.set("etcd", stPreparing, "Creating service runner")
-	if why := e.tooOld(ctx, e.joined()); why != "" {
-		return e.failForEver(ctx, why)
+	if why := e.tooOld(ctx, m.learner != 0); why != "" {
+		return errors.New(why)
+	}
+	if m.cluster != "" {
+		cfg.ClusterState, cfg.InitialCluster = m.state, m.cluster
 	}
 	server, err := embed.StartEtcd(cfg)
 	if err != nil {
@@ -160,7 +219,6 @@ func (e *etcdService) once(ctx context.Context, l launch) error {
 	e.embed = server
 	e.local = server.Clients[0].Addr().String()
 	e.peer = server.Peers[0].Addr().String()
-	learner := e.learner
 	e.mu.Unlock()
 	defer e.shut(server)
 	if err := e.openGates(ctx); err != nil {
@@ -169,11 +227,6 @@ func (e *etcdService) once(ctx context.Context, l launch) error {
 	b.node.formed()
 	b.svc.set("etcd", stRunning, "Started task etcd (PID 1) for container etcd")
 	b.node.emit("etcd", "running")
-	if learner != 0 {
-		pctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		b.goDo(func() { e.promote(pctx, learner) })
-	}
 	return e.watch(ctx, server)
 }
 
@@ -188,7 +241,16 @@ func (e *etcdService) watch(ctx context.Context, server *embed.Etcd) error {
 	}
 	defer cl.Close()
 	for {
+		full, filled := e.b.node.diskFull("EPHEMERAL")
+		if full {
+			e.mu.Lock()
+			e.hard = true
+			e.mu.Unlock()
+			return errDiskFull
+		}
 		select {
+		case <-filled:
+			continue
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-server.Err():
@@ -230,6 +292,7 @@ func (e *etcdService) check(ctx context.Context, cl *clientv3.Client) {
 func (e *etcdService) shut(server *embed.Etcd) {
 	e.mu.Lock()
 	hard := e.hard || e.b.ctx.Err() != nil
+	e.hard = false
 	gates := e.gates
 	e.embed, e.local, e.peer, e.gates = nil, "", "", nil
 	e.mu.Unlock()
@@ -245,47 +308,18 @@ func (e *etcdService) shut(server *embed.Etcd) {
 	}
 }
 
-// prepare builds the member's configuration as Talos builds the arguments of etcd.
-func (e *etcdService) prepare(ctx context.Context, l launch) (*embed.Config, error) {
-	b := e.b
-	if l.recover {
-		if err := e.restore(l.skipHash); err != nil {
-			return nil, err
-		}
-	}
-	cfg := e.baseConfig()
-	if !b.disks.etcdEmpty() {
-		return cfg, nil
-	}
-	if l.bootstrap {
-		cfg.ClusterState = embed.ClusterStateFlagNew
-		cfg.InitialCluster = e.name + "=" + e.peerURL()
-		return cfg, nil
-	}
-	if initial := b.node.initialCluster(); initial != "" {
-		cfg.ClusterState = embed.ClusterStateFlagNew
-		cfg.InitialCluster = initial
-		return cfg, nil
-	}
-	cfg.ClusterState = embed.ClusterStateFlagExisting
-	initial, learner, err := e.join(ctx)
-	if err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	e.learner = learner
-	e.mu.Unlock()
-	cfg.InitialCluster = initial
-	return cfg, nil
-}
-
 func (e *etcdService) peerURL() string {
 	return "https://" + netip.AddrPortFrom(e.b.node.Spec().Address, peerPort).String()
 }
 
-func (e *etcdService) baseConfig() *embed.Config {
+// baseConfig is what etcd is started with, whatever its data: Talos's arguments and the
+// configuration's cluster.etcd.extraArgs, such as quota-backend-bytes.
+func (e *etcdService) baseConfig() (*embed.Config, error) {
 	t := e.b.node.opts.Timings
 	cfg := embed.NewConfig()
+	if err := e.extraArgs(cfg); err != nil {
+		return nil, err
+	}
 	cfg.Name = e.name
 	cfg.Dir = e.b.disks.etcd()
 	cfg.LogLevel = "fatal"
@@ -307,7 +341,37 @@ func (e *etcdService) baseConfig() *embed.Config {
 		CertFile: filepath.Join(pki, "peer.crt"), KeyFile: filepath.Join(pki, "peer.key"),
 		TrustedCAFile: filepath.Join(pki, "ca.crt"), ClientCertAuth: true,
 	}
-	return cfg
+	return cfg, nil
+}
+
+// extraArgs sets the flags that the configuration adds, before the member's own: those can't be
+// set that way. One that etcd does not know ends it, again and again, as it does on a node.
+func (e *etcdService) extraArgs(cfg *embed.Config) error {
+	conf := e.b.config()
+	if conf == nil || conf.Cluster() == nil || conf.Cluster().Etcd() == nil {
+		return nil
+	}
+	args := conf.Cluster().Etcd().ExtraArgs()
+	if len(args) == 0 {
+		return nil
+	}
+	flags := flag.NewFlagSet("etcd", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	cfg.AddFlags(flags)
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		if flags.Lookup(name) == nil {
+			if e.b.release.minor < 14 && strings.HasPrefix(name, "experimental-") {
+				continue // etcd 3.6 knew it; the lab's 3.7 has no such flag any more
+			}
+			return fmt.Errorf("flag provided but not defined: -%s", name)
+		}
+		for _, value := range args[name] {
+			if err := flags.Set(name, value); err != nil {
+				return fmt.Errorf("invalid value %q for flag -%s: %w", value, name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // restore makes a new single-member cluster from the uploaded snapshot.

@@ -346,7 +346,7 @@ func (a *api) EtcdRecover(srv machine.MachineService_EtcdRecoverServer) error {
 	if err != nil {
 		return fmt.Errorf("error creating etcd recovery snapshot: %w", err)
 	}
-	if err := receive(srv, f); err != nil {
+	if err := receive(srv, f, func() error { return a.boot.node.roomFor(a.boot.disks, path) }); err != nil {
 		f.Close()
 		os.Remove(path)
 		return err
@@ -358,7 +358,7 @@ func (a *api) EtcdRecover(srv machine.MachineService_EtcdRecoverServer) error {
 	return srv.SendAndClose(&machine.EtcdRecoverResponse{Messages: []*machine.EtcdRecover{{}}})
 }
 
-func receive(srv machine.MachineService_EtcdRecoverServer, w io.Writer) error {
+func receive(srv machine.MachineService_EtcdRecoverServer, w io.Writer, room func() error) error {
 	for {
 		msg, err := srv.Recv()
 		if errors.Is(err, io.EOF) {
@@ -366,6 +366,9 @@ func receive(srv machine.MachineService_EtcdRecoverServer, w io.Writer) error {
 		}
 		if err != nil {
 			return err
+		}
+		if err := room(); err != nil {
+			return fmt.Errorf("error writing snapshot: %w", err)
 		}
 		if _, err := w.Write(msg.Bytes); err != nil {
 			return fmt.Errorf("error writing snapshot: %w", err)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -113,25 +112,6 @@ func (e *etcdService) tooOld(ctx context.Context, joined bool) string {
 	return ""
 }
 
-// joined says whether the node was just added to a cluster.
-func (e *etcdService) joined() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.learner != 0
-}
-
-// failForEver is a program that ends as soon as it starts: the runner starts it again and again,
-// the service never runs, and what was added to the cluster for it stays there.
-func (e *etcdService) failForEver(ctx context.Context, why string) error {
-	e.b.node.emit("etcd", why)
-	for {
-		e.b.svc.failing("etcd", `Error running Containerd(etcd), going to restart forever: task "etcd" failed: exit code 1 (last log "")`)
-		if !sleep(ctx, max(e.b.node.opts.Timings.JoinRetry, 100*time.Millisecond)) {
-			return ctx.Err()
-		}
-	}
-}
-
 // failing shows a service that waits to be started again after an error: unhealthy, not unknown.
 func (s *services) failing(id, msg string) {
 	s.mu.Lock()
@@ -140,7 +120,7 @@ func (s *services) failing(id, msg string) {
 		svc = &service{id: id}
 		s.byID[id] = svc
 	}
-	svc.state, svc.unknown, svc.healthy, svc.message, svc.changed = stWaiting, false, false, msg, time.Now()
+	svc.state, svc.unknown, svc.healthy, svc.message, svc.changed = stWaiting, false, false, "service not running", s.boot.node.now()
 	s.note(svc, msg)
 	s.mu.Unlock()
 	s.show(id)

@@ -39,12 +39,14 @@ func (a *api) ServiceList(context.Context, *emptypb.Empty) (*machine.ServiceList
 
 type timeAPI struct {
 	timeapi.UnimplementedTimeServiceServer
+	boot *boot
 }
 
-// Time implements time.TimeService: the node's clock is the lab's.
-func (timeAPI) Time(context.Context, *emptypb.Empty) (*timeapi.TimeResponse, error) {
-	now := timestamppb.Now()
-	return &timeapi.TimeResponse{Messages: []*timeapi.Time{{Server: "lab", Localtime: now, Remotetime: now}}}, nil
+// Time implements time.TimeService: the time server's clock is the lab's.
+func (t timeAPI) Time(context.Context, *emptypb.Empty) (*timeapi.TimeResponse, error) {
+	return &timeapi.TimeResponse{Messages: []*timeapi.Time{{
+		Server: "lab", Localtime: timestamppb.New(t.boot.node.now()), Remotetime: timestamppb.Now(),
+	}}}, nil
 }
 
 // TimeCheck implements time.TimeService.

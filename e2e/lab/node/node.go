@@ -30,6 +30,7 @@ type Node struct {
 	refuse   string
 	notReady bool
 	badTime  bool
+	faults   faults
 	closed   bool
 }
 
@@ -48,6 +49,7 @@ type Mask struct {
 // knowingly: a different address or version is taken over.
 func New(spec Spec, opts Options) (*Node, error) {
 	n := &Node{opts: opts, disks: disks{dir: opts.Dir, lazy: opts.Timings.NoFsync}}
+	n.disks.room = n.roomFor
 	rec, err := n.disks.readRecord()
 	switch {
 	case err == nil:
@@ -203,6 +205,7 @@ func (n *Node) halt(off bool) error {
 		err = n.disks.writeRecord(n.rec)
 	}
 	n.mu.Unlock()
+	n.Thaw()
 	if stop != nil {
 		stop()
 		<-stopped

@@ -25,12 +25,26 @@ import (
 	"ichor.maesh.dev/ichor/e2e/lab/wire"
 )
 
+// streamWith is a stream that this node serves, with the caller's roles and the hooks.
 type streamWith struct {
 	grpc.ServerStream
-	ctx context.Context
+	ctx   context.Context
+	call  Call
+	hooks Hooks
 }
 
 func (s *streamWith) Context() context.Context { return s.ctx }
+
+// SendMsg runs the hooks before each message of the answer. A stream sends from one goroutine.
+func (s *streamWith) SendMsg(m any) error {
+	if s.hooks != nil {
+		s.call.Message++
+		if err := s.hooks.During(s.ctx, s.call); err != nil {
+			return err
+		}
+	}
+	return s.ServerStream.SendMsg(m)
+}
 
 // pipe forwards a stream to one target.
 func (a *api) pipe(ctx context.Context, ss grpc.ServerStream, mu *sync.Mutex, target string, info *grpc.StreamServerInfo, req proto.Message, many bool) error {
@@ -151,6 +165,7 @@ func (a *api) dial(ctx context.Context, target string) (*grpc.ClientConn, contex
 	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(target, "50000"),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS13, RootCAs: pool(s.cas...), Certificates: []tls.Certificate{*s.proxy},
+			Time: a.boot.node.now,
 		})),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", addr)

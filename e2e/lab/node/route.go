@@ -120,6 +120,7 @@ func (a *api) serve(ctx context.Context, req any, method string, handler grpc.Un
 			return nil, a.lose(ctx, err)
 		}
 	}
+	a.boot.thawed()
 	reply, err := handler(ctx, req)
 	if err == nil && hooks != nil {
 		if err := hooks.After(ctx, call); err != nil {
@@ -192,12 +193,16 @@ func (a *api) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
 				return a.lose(ctx, err)
 			}
 		}
-		err := handler(srv, &streamWith{ServerStream: ss, ctx: ctx})
+		a.boot.thawed()
+		err := handler(srv, &streamWith{ServerStream: ss, ctx: ctx, call: call, hooks: hooks})
 		if err == nil && hooks != nil {
 			err = hooks.After(ctx, call)
 			if err != nil {
 				return a.lose(ctx, err)
 			}
+		}
+		if errors.Is(err, ErrLoseReply) {
+			return a.lose(ctx, err)
 		}
 		return asStatus(err)
 	}

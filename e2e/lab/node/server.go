@@ -72,7 +72,7 @@ func (b *boot) openAPI(maintenance bool) error {
 	s.gate = gate
 	a := &api{boot: b, server: s}
 	s.grpc = grpc.NewServer(
-		grpc.Creds(credentials.NewTLS(s.tlsConfig())),
+		grpc.Creds(credentials.NewTLS(s.tlsConfig(b.node.now))),
 		grpc.MaxRecvMsgSize(constants.GRPCMaxMessageSize),
 		grpc.ChainUnaryInterceptor(a.unary),
 		grpc.ChainStreamInterceptor(a.stream),
@@ -116,7 +116,7 @@ func (b *boot) register(srv *grpc.Server, a *api) {
 	}
 	cluster.RegisterClusterServiceServer(srv, &clusterAPI{api: a})
 	inspect.RegisterInspectServiceServer(srv, &inspectAPI{boot: b})
-	timeapi.RegisterTimeServiceServer(srv, &timeAPI{})
+	timeapi.RegisterTimeServiceServer(srv, &timeAPI{boot: b})
 }
 
 // softListener lets grpc stop accepting without breaking the connections that exist.
@@ -167,7 +167,7 @@ func (b *boot) closeAPI(grace time.Duration) {
 }
 
 // tlsConfig asks for the certificates anew at each handshake: they change while it listens.
-func (s *server) tlsConfig() *tls.Config {
+func (s *server) tlsConfig(now func() time.Time) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: []string{"h2"},
@@ -176,7 +176,7 @@ func (s *server) tlsConfig() *tls.Config {
 			defer s.mu.Unlock()
 			cfg := &tls.Config{
 				MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
-				SessionTicketsDisabled: true, Certificates: []tls.Certificate{*s.cert},
+				SessionTicketsDisabled: true, Certificates: []tls.Certificate{*s.cert}, Time: now,
 			}
 			if !s.maintenance {
 				cfg.ClientAuth = tls.RequireAndVerifyClientCert
@@ -191,12 +191,12 @@ func (s *server) tlsConfig() *tls.Config {
 // certify issues the server's certificates from what the configuration says now.
 func (b *boot) certify(s *server) error {
 	spec := b.node.Spec()
-	hostname := b.hostname()
+	hostname, now := b.hostname(), b.node.now()
 	var cert, proxy *tls.Certificate
 	var cas [][]byte
 	var err error
 	if s.maintenance {
-		cert, err = maintenanceCert(spec.Address, hostname)
+		cert, err = maintenanceCert(now, spec.Address, hostname)
 	} else {
 		cfg := b.config()
 		if cfg == nil || cfg.Machine() == nil {
@@ -210,8 +210,8 @@ func (b *boot) certify(s *server) error {
 			cas = append(cas, ca.Crt)
 		}
 		if b.machineType().IsControlPlane() {
-			if cert, err = apiCert(sec.IssuingCA(), spec.Address, hostname, sec.CertSANs()); err == nil {
-				proxy, err = proxyCert(sec.IssuingCA())
+			if cert, err = apiCert(sec.IssuingCA(), now, spec.Address, hostname, sec.CertSANs()); err == nil {
+				proxy, err = proxyCert(sec.IssuingCA(), now)
 			}
 		} else {
 			cert, err = b.askTrustd(hostname, sec.CertSANs())
@@ -252,7 +252,7 @@ func (b *boot) askTrustd(hostname string, certSANs []string) (*tls.Certificate, 
 		if up, _ := pb.svc.is("trustd"); !up || b.node.opts.Net.Verdict(b.node.Name(), peer.Name()) != wire.Open {
 			continue
 		}
-		return apiCert(cfg.Machine().Security().IssuingCA(), b.node.Spec().Address, hostname, certSANs)
+		return apiCert(cfg.Machine().Security().IssuingCA(), peer.now(), b.node.Spec().Address, hostname, certSANs)
 	}
 	return nil, errors.New("no control plane's trustd answers")
 }

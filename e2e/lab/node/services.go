@@ -72,7 +72,7 @@ func (s *services) health(id string, ok bool, msg string) {
 		s.mu.Unlock()
 		return
 	}
-	svc.unknown, svc.healthy, svc.message, svc.changed = false, ok, msg, time.Now()
+	svc.unknown, svc.healthy, svc.message, svc.changed = false, ok, msg, s.boot.node.now()
 	if ok {
 		s.note(svc, "Health check successful")
 	} else {
@@ -93,7 +93,7 @@ func (s *services) up(ids ...string) {
 
 // note appends to the history; s.mu is held.
 func (s *services) note(svc *service, msg string) {
-	now := timestamppb.Now()
+	now := timestamppb.New(s.boot.node.now())
 	svc.events = append(svc.events, &machine.ServiceEvent{Msg: msg, State: svc.state, Ts: now})
 	if over := len(svc.events) - maxServiceEvents; over > 0 {
 		svc.events = svc.events[over:]

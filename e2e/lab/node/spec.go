@@ -102,6 +102,8 @@ type Call struct {
 	Node   string
 	Method string // such as "/machine.MachineService/Reboot"
 	Dry    bool   // an ApplyConfiguration with dry_run
+	// Message is the number of the message that is about to be streamed, from 1; 0 outside During.
+	Message int
 }
 
 // Hooks are called around every RPC that a node serves. A hook may block; an error that it
@@ -110,6 +112,8 @@ type Hooks interface {
 	// Before runs before the call took effect, After when it did (only after success).
 	Before(context.Context, Call) error
 	After(context.Context, Call) error
+	// During runs before each message of a streamed answer.
+	During(context.Context, Call) error
 }
 
 // Options are what the lab gives each node.

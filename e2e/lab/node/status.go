@@ -18,6 +18,7 @@ import (
 
 // setStage moves the machine to a stage.
 func (b *boot) setStage(s runtime.MachineStage) {
+	b.thawed()
 	b.mu.Lock()
 	changed := b.stage != s
 	b.stage = s

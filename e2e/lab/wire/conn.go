@@ -7,17 +7,20 @@ import (
 	"time"
 )
 
-// Conn is a connection through a gate. It can be frozen: reads block, and writes vanish as
-// they do into a socket buffer that nobody drains.
+// Conn is a connection through a gate. It can be dead: reads block, and writes vanish as they do
+// into a socket buffer that nobody drains. It can be mute: only the writes vanish. Both are for
+// good. And it can be held: reads and writes wait, and nothing is lost.
 type Conn struct {
 	net.Conn
 	gate   *Gate
 	source atomic.Pointer[string]
 
-	mu     sync.Mutex
-	frozen bool
-	gone   chan struct{}
-	once   sync.Once
+	mu   sync.Mutex
+	dead bool
+	mute bool
+	hold chan struct{} // closed when the hold ends; nil when there is none
+	gone chan struct{}
+	once sync.Once
 }
 
 func newConn(g *Gate, c net.Conn, source string) *Conn {
@@ -35,39 +38,63 @@ func (c *Conn) SetSource(node string) bool {
 	c.source.Store(&node)
 	verdict := c.gate.net.Verdict(node, c.gate.node)
 	c.obey(verdict)
-	return verdict == Open
+	return verdict.passes()
 }
 
-// obey applies a verdict. A frozen connection never thaws: what it swallowed is lost, so it
-// is reset when the fault is over, as a real one is once the other side gave up on it.
+// passes says whether the server behind the gate gets to see a connection at all.
+func (m Mode) passes() bool { return m == Open || m == Mute || m == Freeze }
+
+// obey applies a verdict. A connection that lost bytes never recovers: it is reset when the fault
+// is over, as a real one is once the other side gave up on it.
 func (c *Conn) obey(m Mode) {
 	c.mu.Lock()
-	frozen := c.frozen
-	if m == Hang || m == Blackhole {
-		c.frozen = true
+	lost := c.dead || c.mute
+	switch m {
+	case Hang, Blackhole:
+		c.dead = true
+	case Mute:
+		c.mute = true
+	}
+	if m == Freeze && c.hold == nil {
+		c.hold = make(chan struct{})
+	}
+	if m != Freeze && c.hold != nil {
+		close(c.hold)
+		c.hold = nil
 	}
 	c.mu.Unlock()
-	if m == Refuse || (m == Open && frozen) {
+	if m == Refuse || (m == Open && lost) {
 		c.reset()
 	}
 }
 
-func (c *Conn) isFrozen() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.frozen
+// state waits while the connection is held, and says what is wrong with it then.
+func (c *Conn) state() (dead, mute bool) {
+	for {
+		c.mu.Lock()
+		dead, mute, hold := c.dead, c.mute, c.hold
+		c.mu.Unlock()
+		if hold == nil {
+			return dead, mute
+		}
+		select {
+		case <-hold:
+		case <-c.gone:
+			return dead, mute
+		}
+	}
 }
 
 // Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if d := c.gate.net.delayOf(c.gate.node); d > 0 {
+	if d := c.gate.net.delayOf(c.Source(), c.gate.node); d > 0 {
 		select {
 		case <-time.After(d):
 		case <-c.gone:
 		}
 	}
-	if c.isFrozen() {
+	if dead, _ := c.state(); dead {
 		<-c.gone
 		return 0, net.ErrClosed
 	}
@@ -76,21 +103,24 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *Conn) Write(p []byte) (int, error) {
-	if c.isFrozen() {
+	if dead, mute := c.state(); dead || mute {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
 }
 
-// Close implements net.Conn. A frozen connection's socket stays until the fault is over: no
-// FIN gets through a cut.
+// Close implements net.Conn. While a fault keeps what is sent, no FIN gets out: the socket stays
+// until the fault is over.
 func (c *Conn) Close() error {
-	if c.isFrozen() {
-		c.once.Do(func() { close(c.gone) })
+	c.mu.Lock()
+	kept := c.dead || c.mute || c.hold != nil
+	c.dead = c.dead || kept
+	c.mu.Unlock()
+	c.once.Do(func() { close(c.gone) })
+	if kept {
 		return nil
 	}
 	c.gate.forget(c)
-	c.once.Do(func() { close(c.gone) })
 	return c.Conn.Close()
 }
 

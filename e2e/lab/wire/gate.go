@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -68,16 +69,18 @@ func (g *Gate) reopen() error {
 	if g.closed || g.deaf {
 		return nil
 	}
-	if want != Blackhole && g.sink != nil {
+	// What a machine that is frozen or can't send gets, its kernel can't answer: dials time out.
+	swallow := want == Blackhole || want == Freeze || want == Mute
+	if !swallow && g.sink != nil {
 		g.sink.close()
 		g.sink = nil
 	}
-	if want == Refuse || want == Blackhole {
+	if want == Refuse || swallow {
 		if g.ln != nil {
 			g.ln.Close()
 			g.ln = nil
 		}
-		if want == Blackhole && g.sink == nil {
+		if swallow && g.sink == nil {
 			sink, err := openSinkhole(g.addr)
 			if err != nil {
 				return err
@@ -109,6 +112,10 @@ func (g *Gate) acceptFrom(ln net.Listener) {
 		if !g.admit(conn) {
 			continue
 		}
+		if to, ok := g.net.divertedTo(g.node); ok {
+			go divert(conn, netip.AddrPortFrom(to, g.addr.Port()))
+			continue
+		}
 		select {
 		case g.ready <- conn:
 		case <-g.done:
@@ -129,7 +136,38 @@ func (g *Gate) admit(c *Conn) bool {
 	g.conns[c] = struct{}{}
 	g.mu.Unlock()
 	c.obey(verdict)
-	return verdict == Open
+	return verdict.passes()
+}
+
+// divert splices a connection to another machine; it breaks when nobody listens there.
+func divert(c *Conn, to netip.AddrPort) {
+	defer c.reset()
+	other, err := net.DialTimeout("tcp", to.String(), 5*time.Second)
+	if err != nil {
+		return
+	}
+	defer other.Close()
+	done := make(chan struct{}, 2)
+	for _, p := range [][2]net.Conn{{other, c}, {c, other}} {
+		go func() {
+			io.Copy(p[0], p[1]) //nolint:errcheck // ends with either side
+			done <- struct{}{}
+		}()
+	}
+	<-done
+}
+
+// resetAll breaks every connection.
+func (g *Gate) resetAll() {
+	g.mu.Lock()
+	conns := make([]*Conn, 0, len(g.conns))
+	for c := range g.conns {
+		conns = append(conns, c)
+	}
+	g.mu.Unlock()
+	for _, c := range conns {
+		c.reset()
+	}
 }
 
 // reconsider applies the rules in force to the sockets and to connections that exist.
@@ -185,14 +223,8 @@ func (g *Gate) Close() error {
 	if g.sink != nil {
 		g.sink.close()
 	}
-	conns := make([]*Conn, 0, len(g.conns))
-	for c := range g.conns {
-		conns = append(conns, c)
-	}
 	g.mu.Unlock()
-	for _, c := range conns {
-		c.reset()
-	}
+	g.resetAll()
 	return nil
 }
 

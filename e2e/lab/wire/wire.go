@@ -25,6 +25,12 @@ type Mode int
 const (
 	// Open lets traffic pass.
 	Open Mode = iota
+	// Mute lets in what is sent and loses every answer: a call takes effect, and the caller never
+	// hears. New connections time out when the rule is for everybody.
+	Mute
+	// Freeze holds everything without losing it, as a machine that is paused does: what was sent
+	// meanwhile is read, and answered, after the thaw.
+	Freeze
 	// Hang completes the TCP handshake and then never answers, as a frozen process does.
 	Hang
 	// Blackhole swallows everything: connects time out, connections that exist go silent.
@@ -35,27 +41,29 @@ const (
 
 // String names the mode as the command line does.
 func (m Mode) String() string {
-	return [...]string{"open", "hang", "blackhole", "refuse"}[m]
+	return [...]string{"open", "mute", "freeze", "hang", "blackhole", "refuse"}[m]
 }
 
 type pair struct{ src, dst string }
 
 // Net holds the faults between ends. The zero value isn't usable; call New.
 type Net struct {
-	mu    sync.Mutex
-	rules map[pair]Mode
-	delay map[string]time.Duration
-	names map[netip.Addr]string
-	gates map[*Gate]struct{}
+	mu     sync.Mutex
+	rules  map[pair]Mode
+	delay  map[pair]time.Duration
+	astray map[string]netip.Addr
+	names  map[netip.Addr]string
+	gates  map[*Gate]struct{}
 }
 
 // New returns a network without faults.
 func New() *Net {
 	return &Net{
-		rules: map[pair]Mode{},
-		delay: map[string]time.Duration{},
-		names: map[netip.Addr]string{},
-		gates: map[*Gate]struct{}{},
+		rules:  map[pair]Mode{},
+		delay:  map[pair]time.Duration{},
+		astray: map[string]netip.Addr{},
+		names:  map[netip.Addr]string{},
+		gates:  map[*Gate]struct{}{},
 	}
 }
 
@@ -106,14 +114,52 @@ func (n *Net) Cut(node string, m Mode) {
 	n.apply()
 }
 
-// Slow delays whatever a node receives by d; zero heals it.
-func (n *Net) Slow(node string, d time.Duration) {
+// Slow delays whatever dst receives from src by d; either may be Any. Zero heals it.
+func (n *Net) Slow(src, dst string, d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.delay[node] = d
+	if d <= 0 {
+		delete(n.delay, pair{src, dst})
+		return
+	}
+	n.delay[pair{src, dst}] = d
 }
 
-// Heal removes every rule that names the node, and its delay.
+// Divert passes connections to a node on to the same port of another address, as a wrong route or
+// a second machine with the node's address does. An invalid address ends it. Connections that
+// exist break.
+func (n *Net) Divert(node string, to netip.Addr) {
+	n.mu.Lock()
+	delete(n.astray, node)
+	if to.IsValid() {
+		n.astray[node] = to
+	}
+	gates := n.gatesOf(node)
+	n.mu.Unlock()
+	for _, g := range gates {
+		g.resetAll()
+	}
+}
+
+func (n *Net) divertedTo(node string) (netip.Addr, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	to, ok := n.astray[node]
+	return to, ok
+}
+
+// gatesOf is called with n.mu held.
+func (n *Net) gatesOf(node string) []*Gate {
+	var out []*Gate
+	for g := range n.gates {
+		if g.node == node {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// Heal removes every fault that names the node.
 func (n *Net) Heal(node string) {
 	n.mu.Lock()
 	for p := range n.rules {
@@ -121,7 +167,27 @@ func (n *Net) Heal(node string) {
 			delete(n.rules, p)
 		}
 	}
-	delete(n.delay, node)
+	for p := range n.delay {
+		if p.src == node || p.dst == node {
+			delete(n.delay, p)
+		}
+	}
+	_, diverted := n.astray[node]
+	n.mu.Unlock()
+	if diverted {
+		n.Divert(node, netip.Addr{})
+	}
+	n.apply()
+}
+
+// Thaw removes the rules that freeze the node, and no other.
+func (n *Net) Thaw(node string) {
+	n.mu.Lock()
+	for p, m := range n.rules {
+		if m == Freeze && (p.src == node || p.dst == node) {
+			delete(n.rules, p)
+		}
+	}
 	n.mu.Unlock()
 	n.apply()
 }
@@ -153,10 +219,17 @@ func (n *Net) closed(dst string) Mode {
 	return n.rules[pair{Any, dst}]
 }
 
-func (n *Net) delayOf(node string) time.Duration {
+func (n *Net) delayOf(src, dst string) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.delay[node]
+	if len(n.delay) == 0 || src == dst {
+		return 0
+	}
+	var longest time.Duration
+	for _, p := range []pair{{src, dst}, {Any, dst}, {src, Any}, {Any, Any}} {
+		longest = max(longest, n.delay[p])
+	}
+	return longest
 }
 
 func (n *Net) apply() {

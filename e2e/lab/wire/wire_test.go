@@ -151,7 +151,7 @@ func TestBetweenTwoOneWay(t *testing.T) {
 
 func TestSlow(t *testing.T) {
 	n, addr := echo(t, 5)
-	n.Slow("b", 150*time.Millisecond)
+	n.Slow(Any, "b", 150*time.Millisecond)
 	start := time.Now()
 	if err := dialAndTalk(t, "", addr); err != nil {
 		t.Fatal(err)
