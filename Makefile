@@ -8,10 +8,10 @@ LDFLAGS := -X ichor.maesh.dev/ichor/cmd/internal/version.Version=$(VERSION)
 PKGS := ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test test-all bench lint fmt generate verify clean-tree race fuzz sim e2e
+.PHONY: help deps build demo test test-all bench lint fmt generate verify clean-tree race fuzz sim e2e e2e-real
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 deps: ## Install what the build and the tests call (Debian packages, idempotent)
 	@hack/deps.sh
@@ -33,6 +33,9 @@ test-all: deps ## Everything that is longer: race over all, many seeds, long fuz
 	go test -timeout 60m ./e2e/scenarios ./e2e/scale -args -long
 	$(MAKE) sim SEEDS=10000
 	$(MAKE) fuzz FUZZTIME=5m FUZZ=all
+
+e2e-real: ## Build the suite for real nodes, bin/ichor-e2e (docs/e2e-real.md says what it wants to be told)
+	go test -tags real -c -o $(BIN)/ichor-e2e ./e2e/real/suite
 
 sim: SEEDS ?= 2000
 sim: ## Simulate fleets with faults: make sim SEEDS=10000
