@@ -37,12 +37,14 @@ func checkCommand() *cobra.Command {
 		Long: "check validates the YAML, renders the Talos configuration of every machine with stand-in secrets and says " +
 			"what would change. It needs no daemon, no secrets and no network, and touches no node.\n\n" +
 			"DIR (default: the working folder) is read as it is and compared with HEAD where it lies in a Git " +
-			"repository. With --rev a commit is read instead, from Git's objects.\n\n" +
+			"repository: then that repository's root is what paths in manifests are relative to, and only DIR is " +
+			"looked at. With --rev a commit is read instead, from Git's objects.\n\n" +
 			"Exit codes: 0 passed, 1 failed, 2 usage (an unknown revision too), 3 Ichor's own fault.",
 		Example: "  ichor check\n" +
 			"  ichor check clusters/prod -o markdown\n" +
 			"  ichor check --rev HEAD\n" +
 			"  ichor check --rev feature --base main -o json\n" +
+			"  ichor check --observed origin/ichor/status   # what was last seen of the nodes, as warnings\n" +
 			"  ichor check -o github   # in a workflow: annotations at the lines",
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -101,6 +101,7 @@ func newRootCommand() *cobra.Command {
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(commands()...)
+	root.SetHelpCommand(helpCommand())
 	return root
 }
 
@@ -117,6 +118,24 @@ func commands() []*cobra.Command {
 		planCommand(),
 		schemaCommand(),
 		versionCommand(),
+	}
+}
+
+// helpCommand is cobra's, but a topic that is not there is an error of usage.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil || found == cmd.Root() && len(rest) > 0 {
+				return unknownCommand(cmd.Root(), args[0])
+			}
+			if len(rest) > 0 {
+				return usagef("unknown command %q of %s", rest[0], found.CommandPath())
+			}
+			return found.Help()
+		},
 	}
 }
 

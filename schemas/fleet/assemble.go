@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -214,6 +215,11 @@ func (l *loader) ref(d *parsedDoc, field, ref string) (*File, error) {
 	hint := ""
 	if reason == notThere {
 		hint = "a path is relative to the repository's root, or to the manifest's folder when it begins with ./ or ../"
+		if beside := path.Join(path.Dir(d.Pos.File), name); beside != name {
+			if why, err := l.regular(beside); err == nil && why == "" {
+				hint += ": write ./" + name + " or " + beside
+			}
+		}
 	}
 	l.reference(&d.Object, field, "file "+quoted(name)+" "+reason, hint)
 	return nil, nil

@@ -16,6 +16,9 @@ func Text(r *check.Report) string {
 	}
 	Changes(&b, r, false)
 	Steps(&b, r)
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", oneLine(n))
+	}
 	s := split(r)
 	fmt.Fprintf(&b, "%s: %s, %s", r.Verdict, count(len(s.errors), "error", "errors"),
 		count(len(s.warnings), "warning", "warnings"))
@@ -147,6 +150,9 @@ func GitHub(r *check.Report) string {
 			message += "\nhint: " + p.Hint
 		}
 		fmt.Fprintf(&b, "::%s %s::%s\n", kind, strings.Join(props, ","), data(message))
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "::notice title=ichor check::%s\n", data(n))
 	}
 	kind := "notice"
 	if r.Verdict != check.Passed {

@@ -21,10 +21,11 @@ type Local struct {
 	repo   *gogit.Repository
 	store  *store
 	prefix string
+	root   string
 }
 
 // OpenLocal finds the repository that dir lies in: dir or a folder above it has .git, a folder or (in worktrees and
-// submodules) a file. ErrNoRepository when there is none.
+// submodules) a file; or dir is a bare repository. ErrNoRepository when there is none.
 func OpenLocal(dir string) (*Local, error) {
 	op := opf("open repository of %s", dir)
 	abs, err := filepath.Abs(dir)
@@ -35,6 +36,10 @@ func OpenLocal(dir string) (*Local, error) {
 		return nil, failAs(op, ClassConfig, err)
 	}
 	repo, err := gogit.PlainOpenWithOptions(abs, &gogit.PlainOpenOptions{DetectDotGit: true, EnableDotGitCommonDir: true})
+	if errors.Is(err, gogit.ErrRepositoryNotExists) {
+		// A bare one: the folder is the repository.
+		repo, err = gogit.PlainOpen(abs)
+	}
 	if errors.Is(err, gogit.ErrRepositoryNotExists) {
 		return nil, failAs(op, ClassConfig, ErrNoRepository)
 	}
@@ -50,6 +55,7 @@ func OpenLocal(dir string) (*Local, error) {
 		if err != nil {
 			return nil, failAs(op, ClassConfig, err)
 		}
+		l.root = root
 		rel, err := filepath.Rel(root, abs)
 		if err != nil {
 			return nil, failAs(op, ClassConfig, err)
@@ -81,6 +87,9 @@ func withAlternates(repo *gogit.Repository) (*gogit.Repository, error) {
 
 // Prefix is dir's place in the repository with slashes, "" at its root.
 func (l *Local) Prefix() string { return l.prefix }
+
+// Root is the folder of the checkout, "" for a bare repository.
+func (l *Local) Root() string { return l.root }
 
 // Resolve turns a revision as people write it (HEAD, a branch, a tag, HEAD~2, a short hash) into a full commit hash.
 // ErrUnknownRevision when there is no such commit.
