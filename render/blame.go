@@ -1,7 +1,6 @@
 package render
 
 import (
-	"errors"
 	"maps"
 	"regexp"
 	"slices"
@@ -260,61 +259,3 @@ func unknownKey(head map[string]any, path []string) bool {
 	_, err = configloader.NewFromBytes(text)
 	return err != nil && unknownKeys.MatchString(err.Error())
 }
-
-// errJSONPatch is Talos's text for a JSON patch on more than one document.
-const errJSONPatch = "JSON6902 patches are not supported"
-
-// hint says what to do about errors that people often meet.
-func (j *job) hint(e *Error, m *fleet.Machine, id identity, entries []*entry, guilty int) string {
-	text := e.Talos
-	switch {
-	case strings.Contains(text, errEmptyEntry.Error()):
-		return "write the fields that it is to change, or take it out"
-	case strings.Contains(text, errJSONPatch):
-		return j.jsonHint(m, id, entries, guilty)
-	case strings.Contains(text, "static hostname is already set"), strings.Contains(text, "stable hostname is already set"):
-		return "set spec.hostname of the TalosMachine instead; without it the node names itself"
-	case strings.Contains(text, "etcd encryption config is required"), strings.Contains(text, "secret of an encryption key is empty"):
-		if s := j.in.Bundle.Secrets().Secrets; s != nil && s.SecretboxEncryptionSecret == "" {
-			return "the secrets bundle has no secrets.secretboxencryptionsecret, which this contract renders; " +
-				"a cluster that still uses secrets.aescbcencryptionsecret sets it in a patch, encrypted"
-		}
-	case strings.Contains(text, "either install disk or diskSelector"):
-		return "set spec.install.disk or spec.install.diskSelector of the TalosCluster or TalosMachine"
-	case strings.Contains(text, "unknown keys found"):
-		return "Talos does not know this key: check its spelling and its place"
-	case strings.Contains(text, "not registered"):
-		return "Talos does not know this kind of document: check its kind and apiVersion; it may be newer than this Ichor"
-	case strings.Contains(text, "missing kind"):
-		return "begin with machine: or cluster:, or give apiVersion and kind of a document"
-	}
-	for _, r := range replacedBy {
-		if strings.Contains(text, r.text) {
-			return "contract " + j.contract.String() + " sets this in a document of kind " + r.kind +
-				": patch that one instead, or stay on contract v" + r.until
-		}
-	}
-	return ""
-}
-
-// replacedBy lists the documents that replace a part of the v1alpha1 document, by Talos's conflict text (each
-// document's V1Alpha1ConflictValidate in the machinery library), with the last contract that renders the old form.
-var replacedBy = []struct{ text, kind, until string }{
-	{"kube-apiserver config is already set", "KubeAPIServerConfig", "1.13"},
-	{"kube-controller-manager config is already set", "KubeControllerManagerConfig", "1.13"},
-	{"kube-scheduler config is already set", "KubeSchedulerConfig", "1.13"},
-	{"kube-proxy config is already set", "KubeProxyConfig", "1.13"},
-	{"kube-apiserver API port is already set", "KubeAPIServerConfig", "1.13"},
-	{"etcd encryption config is already set", "KubeEtcdEncryptionConfig", "1.13"},
-	{"admission control plugin config is already set", "KubeAdmissionControlConfig or KubeAuthorizerConfig", "1.13"},
-	{"audit policy config is already set", "KubeAuditPolicyConfig", "1.13"},
-	{"discovery service is already configured", "DiscoveryServiceConfig", "1.13"},
-	{".machine.features.hostDNS is already set", "ResolverConfig", "1.13"},
-	{".machine.network.nameservers is already set", "ResolverConfig", "1.13"},
-	{".machine.network.searchDomains is already set", "ResolverConfig", "1.13"},
-	{".machine.network.disableSearchDomain is already set", "ResolverConfig", "1.13"},
-	{"image cache config is already set", "ImageCacheConfig", "1.13"},
-	{"kubespan is already configured", "KubeSpanConfig", "1.12"},
-}
-
-var errNoHint = errors.New("no sparse document says the same")

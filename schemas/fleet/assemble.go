@@ -184,7 +184,7 @@ func referenceProblem(d *Object, field, message, hint string) Problem {
 func (l *loader) ref(d *parsedDoc, field, ref string) (*File, error) {
 	name, err := ResolvePath(d.Pos.File, ref)
 	if err != nil {
-		l.reference(&d.Object, field, err.Error(), "")
+		l.reference(&d.Object, field, err.Error(), "name a file of this repository, with slashes: secrets.sops.yaml, or ./secrets.sops.yaml beside the manifest")
 		return nil, nil
 	}
 	if f := l.files[name]; f != nil {
@@ -212,7 +212,7 @@ func (l *loader) ref(d *parsedDoc, field, ref string) (*File, error) {
 		}
 		l.skipped[name] = reason
 	}
-	hint := ""
+	hint := "name a text file of this repository, at its own place"
 	if reason == notThere {
 		hint = "a path is relative to the repository's root, or to the manifest's folder when it begins with ./ or ../"
 		if beside := path.Join(path.Dir(d.Pos.File), name); beside != name {

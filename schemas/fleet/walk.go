@@ -59,7 +59,7 @@ func (l *loader) visit(name string, entry fs.DirEntry) error {
 	switch {
 	case strings.ContainsAny(entry.Name(), "/") || !fs.ValidPath(entry.Name()) || entry.Name() == ".":
 		// A crafted Git tree can hold .. and the like; joined with its folder, the walk would go in circles.
-		l.limit(Error, path.Dir(name), "the folder holds an entry named "+quoted(entry.Name())+"; it is not read", "")
+		l.limit(Error, path.Dir(name), "the folder holds an entry named "+quoted(entry.Name())+"; it is not read", "rename it: no checkout can hold such a name")
 		if entry.IsDir() {
 			return fs.SkipDir
 		}
@@ -77,14 +77,14 @@ func (l *loader) visit(name string, entry fs.DirEntry) error {
 		return nil
 	case mode&^fs.ModeDir != 0:
 		l.odd[name] = mode
-		l.limit(Warning, name, oddName(mode)+"; it is left alone", "")
+		l.limit(Warning, name, oddName(mode)+"; it is left alone", "put the file itself there if Ichor is to read it")
 		if entry.IsDir() {
 			return fs.SkipDir
 		}
 		return nil
 	case entry.IsDir():
 		if strings.Count(name, "/") >= l.opt.MaxDepth {
-			l.limit(Error, name, fmt.Sprintf("folders are nested more than %d deep", l.opt.MaxDepth), "")
+			l.limit(Error, name, fmt.Sprintf("folders are nested more than %d deep", l.opt.MaxDepth), "move what is below further up")
 			return fs.SkipDir
 		}
 		return nil

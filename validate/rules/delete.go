@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -84,7 +85,9 @@ func backToPending(c *Context, old *fleet.Cluster) []fleet.Problem {
 		}
 		now := successor(c, m)
 		if now != nil && now.Manifest.Spec.ApprovalState == v1alpha1.ApprovalPending {
-			problems = append(problems, problemAt(now.Object, "spec.approvalState", refusedPending))
+			p := problemAt(now.Object, "spec.approvalState", refusedPending)
+			p.Hint = "set approvalState back to approved"
+			problems = append(problems, p)
 		}
 	}
 	return problems
@@ -239,7 +242,7 @@ func countHint(n, declared int) string {
 func (r removal) problem(message, hint string) fleet.Problem {
 	if r.now != nil {
 		p := problemAt(r.now.Object, "spec.approvalState", message)
-		p.Hint = hint
+		p.Hint = cmp.Or(hint, "to keep the machine set approvalState back to approved")
 		return p
 	}
 	p := problemAt(r.old.Object, "", message)

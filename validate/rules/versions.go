@@ -82,7 +82,9 @@ func versionStep(cl *fleet.Cluster, path, what, before, after string) []fleet.Pr
 		p.Hint = stepHint(a, b)
 		return []fleet.Problem{p}
 	case len(b.Pre) > 0 && len(a.Pre) == 0:
-		return []fleet.Problem{warningAt(cl.Object, path, fmt.Sprintf("%s goes from a release to a pre-release: from %s to %s", what, before, after))}
+		p := warningAt(cl.Object, path, fmt.Sprintf("%s goes from a release to a pre-release: from %s to %s", what, before, after))
+		p.Hint = "wait for the release, unless the cluster is there to try it"
+		return []fleet.Problem{p}
 	}
 	return nil
 }
