@@ -33,6 +33,22 @@ func Of(minor int, document, path string) (Effect, string) {
 	return r.Effect, r.Service
 }
 
+// planeServices run on control planes alone: a change of their configuration does nothing on a worker.
+var planeServices = []string{APIServer, ControllerManager, Scheduler, Etcd, Trustd}
+
+// OfRole is Of for a machine of a role (controlplane or worker): a worker runs no service of the control plane, but its
+// kubelet trusts the cluster's authority.
+func OfRole(minor int, role, document, path string) (Effect, string) {
+	e, service := Of(minor, document, path)
+	if role != "worker" || e != Restart || !slices.Contains(planeServices, service) {
+		return e, service
+	}
+	if steps := splitPath(path); document == "v1alpha1" && len(steps) > 1 && steps[0] == "cluster" && (steps[1] == "ca" || steps[1] == "acceptedCAs") {
+		return Restart, Kubelet // talos.md 9.2: rotating the Kubernetes CA waits for a kubelet restart on every node
+	}
+	return Live, ""
+}
+
 // Find gives the row that decides: of those that fit, the one with the longest pattern.
 func Find(minor int, document, path string) (Row, bool) {
 	kind, _, _ := strings.Cut(document, "/")

@@ -53,6 +53,29 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestWorkersRunNoControlPlane: what restarts on a control plane does nothing on a worker, and the rest is the same.
+func TestWorkersRunNoControlPlane(t *testing.T) {
+	for _, tc := range []struct {
+		role, document, path string
+		want                 effect.Effect
+		service              string
+	}{
+		{"controlplane", "v1alpha1", "cluster.apiServer.extraArgs.v", effect.Restart, effect.APIServer},
+		{"worker", "v1alpha1", "cluster.apiServer.extraArgs.v", effect.Live, ""},
+		{"worker", "v1alpha1", "cluster.etcd.extraArgs", effect.Live, ""},
+		{"worker", "KubeSchedulerConfig", "extraArgs.v", effect.Live, ""},
+		{"worker", "v1alpha1", "cluster.ca.crt", effect.Restart, effect.Kubelet},
+		{"controlplane", "v1alpha1", "cluster.ca.crt", effect.Restart, effect.APIServer},
+		{"worker", "v1alpha1", "cluster.network.dnsDomain", effect.Restart, effect.Kubelet},
+		{"worker", "v1alpha1", "machine.kubelet.image", effect.Restart, effect.Kubelet},
+		{"worker", "v1alpha1", "machine.env.A", effect.Reboot, ""},
+	} {
+		if got, service := effect.OfRole(13, tc.role, tc.document, tc.path); got != tc.want || service != tc.service {
+			t.Errorf("%s %s: %s %q, not %s %q", tc.role, tc.path, got, service, tc.want, tc.service)
+		}
+	}
+}
+
 // TestRebootListOf113 is the complete list of talos.md 3.4: whatever of v1alpha1 is not on the live list.
 func TestRebootListOf113(t *testing.T) {
 	for _, path := range []string{

@@ -161,9 +161,21 @@ func stepRows(r *check.Report) []string {
 	out := make([]string, 0, len(r.Plan))
 	for _, st := range r.Plan {
 		out = append(out, fmt.Sprintf("| %d | %s | %s | %s | %s | %s |\n", st.Step, prose(st.Cluster, maxName),
-			prose(st.Machine, maxName), prose(st.Action, maxName), prose(st.Disrupts, 2*maxName), prose(st.Refusal, 3*maxName)))
+			prose(st.Machine, maxName), prose(st.Action, maxName),
+			prose(both(st.Disrupts, "etcd: ", st.Quorum), 3*maxName), prose(both(st.Refusal, "now: ", st.RefusedNow), 4*maxName)))
 	}
 	return out
+}
+
+// both puts two texts into one cell.
+func both(a, label, b string) string {
+	switch {
+	case b == "":
+		return a
+	case a == "":
+		return label + b
+	}
+	return a + "; " + label + b
 }
 
 func pathsTitle(g *group) string {

@@ -85,8 +85,9 @@ const textNames = 8
 // Steps writes the plan.
 func Steps(b *strings.Builder, r *check.Report) {
 	for _, st := range r.Plan {
-		fmt.Fprintf(b, "step %d: %s %s %s%s%s\n", st.Step, oneLine(st.Cluster), st.Action, oneLine(st.Machine),
-			suffix(", disrupts: ", oneLine(st.Disrupts)), suffix(", refused: ", oneLine(st.Refusal)))
+		fmt.Fprintf(b, "step %d: %s %s %s%s%s%s%s\n", st.Step, oneLine(st.Cluster), st.Action, oneLine(st.Machine),
+			suffix(", disrupts: ", oneLine(st.Disrupts)), suffix(", etcd: ", oneLine(st.Quorum)),
+			suffix(", refused: ", oneLine(st.Refusal)), suffix(", would be refused now: ", oneLine(st.RefusedNow)))
 	}
 }
 

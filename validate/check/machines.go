@@ -145,7 +145,7 @@ func machineEntry(cl *fleet.Cluster, old *fleet.Machine, r render.Result, before
 			Document: "v1alpha1", Effect: string(effect.Reboot), Before: "(base does not render)", After: "(renders)",
 		})
 	case b.Digest != r.Digest:
-		m.Paths = append(m.Paths, pathChanges(minorOf(cl), b.Masked, r.Masked)...)
+		m.Paths = append(m.Paths, pathChanges(minorOf(cl), m.Role, b.Masked, r.Masked)...)
 	}
 	m.Paths = append(m.Paths, secrets.of(r)...)
 	if len(m.Paths) > 0 {
@@ -160,11 +160,11 @@ func approved(m *fleet.Machine) bool {
 }
 
 // pathChanges compares two masked renders leaf by leaf.
-func pathChanges(minor int, before, after mask.Render) []PathChange {
+func pathChanges(minor int, role string, before, after mask.Render) []PathChange {
 	changes := diff.Between(before, after)
 	out := make([]PathChange, 0, len(changes))
 	for _, c := range changes {
-		e, service := effect.Of(minor, c.Document, c.Path)
+		e, service := effect.OfRole(minor, role, c.Document, c.Path)
 		out = append(out, PathChange{
 			Document: c.Document, Path: c.Path, Effect: string(e), Service: service, Before: c.Before, After: c.After,
 		})

@@ -75,4 +75,9 @@ type Step struct {
 	Action   string `json:"action"`
 	Disrupts string `json:"disrupts"`
 	Refusal  string `json:"refusal"`
+	// Quorum is the arithmetic of etcd at this step of a control plane: "2 of 3 members stay, 2 needed".
+	Quorum string `json:"quorum,omitempty"`
+	// RefusedNow is what the rollout would refuse this step for by what was last observed, with its time; "" nothing, or
+	// nothing is known. It is never part of the verdict.
+	RefusedNow string `json:"refusedNow,omitempty"`
 }

@@ -73,7 +73,7 @@ func (s *session) scrub() {
 	}
 	for i := range s.report.Plan {
 		st := &s.report.Plan[i]
-		st.Disrupts, st.Refusal = sc.text(st.Disrupts), sc.text(st.Refusal)
+		st.Disrupts, st.Refusal, st.RefusedNow = sc.text(st.Disrupts), sc.text(st.Refusal), sc.text(st.RefusedNow)
 	}
 }
 

@@ -20,6 +20,8 @@ import (
 // ciphertext, encrypted values of patches one by one.
 type secretChanges struct {
 	bundle *PathChange
+	// minor of the cluster's Talos.
+	minor int
 	// patches has the changed encrypted values by patch name.
 	patches map[string][]PathChange
 }
@@ -28,7 +30,7 @@ type secretChanges struct {
 const bundleDocument = "secrets"
 
 func newSecretChanges(was, now *fleet.Cluster) *secretChanges {
-	s := &secretChanges{patches: map[string][]PathChange{}}
+	s := &secretChanges{patches: map[string][]PathChange{}, minor: minorOf(now)}
 	if was == nil {
 		return s
 	}
@@ -43,7 +45,7 @@ func newSecretChanges(was, now *fleet.Cluster) *secretChanges {
 		before[p.Name] = sealedValues(p)
 	}
 	for _, p := range now.Patches {
-		s.patches[p.Name] = sealedChanges(minorOf(now), before[p.Name], sealedValues(p))
+		s.patches[p.Name] = sealedChanges(before[p.Name], sealedValues(p))
 	}
 	return s
 }
@@ -55,7 +57,11 @@ func (s *secretChanges) of(r render.Result) []PathChange {
 		out = append(out, *s.bundle)
 	}
 	for _, u := range r.Patches {
-		out = append(out, s.patches[u.Patch.Name]...)
+		for _, p := range s.patches[u.Patch.Name] {
+			e, service := effect.OfRole(s.minor, r.Machine.Manifest.Spec.Role, p.Document, p.Path)
+			p.Effect, p.Service = string(e), service
+			out = append(out, p)
+		}
 	}
 	return out
 }
@@ -65,16 +71,15 @@ type sealedLeaf struct{ document, path string }
 
 // sealedChanges lists the encrypted values that both sides have and that differ; what is new or gone shows in the
 // masked render itself.
-func sealedChanges(minor int, before, after map[sealedLeaf]string) []PathChange {
+func sealedChanges(before, after map[sealedLeaf]string) []PathChange {
 	var out []PathChange
 	for leaf, v := range after {
 		old, had := before[leaf]
 		if !had || old == v {
 			continue
 		}
-		e, service := effect.Of(minor, leaf.document, leaf.path)
 		out = append(out, PathChange{
-			Document: leaf.document, Path: leaf.path, Effect: string(e), Service: service,
+			Document: leaf.document, Path: leaf.path,
 			Before: mask.Marker, After: secretMark,
 		})
 	}

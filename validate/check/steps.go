@@ -14,11 +14,15 @@ func (s *session) plan() {
 		if cl.Manifest == nil {
 			continue
 		}
-		for _, st := range plan.Steps(s.stepCluster(cl), s.stepMachines(cl)) {
-			s.report.Plan = append(s.report.Plan, Step{
+		machines := s.stepMachines(cl)
+		f := newForecast(s, cl, machines)
+		for _, st := range plan.Steps(s.stepCluster(cl), machines) {
+			step := Step{
 				Step: len(s.report.Plan) + 1, Cluster: cl.Name, Machine: st.Machine, Action: st.Action,
 				Disrupts: st.Disrupts, Refusal: st.Refusal,
-			})
+			}
+			step.Quorum, step.RefusedNow = f.quorum(st), f.refusedNow(st)
+			s.report.Plan = append(s.report.Plan, step)
 		}
 	}
 }
