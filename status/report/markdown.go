@@ -45,7 +45,7 @@ func Markdown(r *check.Report, opt Options) string {
 	d.folded(fmt.Sprintf("%s already on base", count(len(s.onBase), "problem", "problems")), "", problemBlocks(s.onBase), 0.4, "problems")
 	d.folded(fmt.Sprintf("Steps that a merge causes (%d)", len(r.Plan)),
 		"| step | cluster | machine | action | disrupts | refused by |\n| ---: | --- | --- | --- | --- | --- |\n", stepRows(r), 0.5, "steps")
-	d.folded("Not checked", "", notes(r), 0.4, "notes")
+	d.folded("Not checked", "", notChecked(r), 0.4, "notes")
 	for _, g := range gs {
 		d.folded(pathsTitle(g), "| document | path | effect | before | after |\n| --- | --- | --- | --- | --- |\n", pathRows(g), 0.5, "paths")
 	}
@@ -81,10 +81,10 @@ func head(r *check.Report, s problems) string {
 	return b.String()
 }
 
-// notes say what the check could not look at.
-func notes(r *check.Report) []string {
-	out := make([]string, 0, len(r.Notes))
-	for _, n := range r.Notes {
+// notChecked says what the check could not look at.
+func notChecked(r *check.Report) []string {
+	out := make([]string, 0, len(r.NotChecked))
+	for _, n := range r.NotChecked {
 		out = append(out, "- "+prose(n, maxMessage)+"\n")
 	}
 	return out

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
@@ -16,7 +17,7 @@ func Text(r *check.Report) string {
 	}
 	Changes(&b, r, false)
 	Steps(&b, r)
-	for _, n := range r.Notes {
+	for _, n := range slices.Concat(r.Notes, r.NotChecked) {
 		fmt.Fprintf(&b, "note: %s\n", oneLine(n))
 	}
 	s := split(r)
@@ -152,7 +153,7 @@ func GitHub(r *check.Report) string {
 		}
 		fmt.Fprintf(&b, "::%s %s::%s\n", kind, strings.Join(props, ","), data(message))
 	}
-	for _, n := range r.Notes {
+	for _, n := range slices.Concat(r.Notes, r.NotChecked) {
 		fmt.Fprintf(&b, "::notice title=ichor check::%s\n", data(n))
 	}
 	kind := "notice"

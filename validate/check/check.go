@@ -169,7 +169,7 @@ func (s *session) problems(loaded []fleet.Problem) {
 	rules.Sort(all)
 	s.report.Problems = append(s.report.Problems, slices.Compact(all)...)
 	if note := rules.NotObserved(c); note != "" {
-		s.report.Notes = append(s.report.Notes, note)
+		s.report.NotChecked = append(s.report.NotChecked, note)
 	}
 }
 

@@ -27,8 +27,9 @@ type Report struct {
 	Problems   []fleet.Problem `json:"problems"`
 	Machines   []Machine       `json:"machines"`
 	Plan       []Step          `json:"plan"`
-	// Notes say what the check could not look at.
-	Notes []string `json:"notes,omitempty"`
+	// Notes say how the commit was looked at; NotChecked what could not be looked at, because nothing is known of it.
+	Notes      []string `json:"notes,omitempty"`
+	NotChecked []string `json:"notChecked,omitempty"`
 
 	// holds lists the clusters that errors stop ("" is all of them); see ClusterPassed.
 	holds map[string]bool
