@@ -140,3 +140,6 @@ func Run(ctx context.Context, bin string, env []string, args ...string) (string,
 	}
 	return string(out), 0, err
 }
+
+// Pid of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
