@@ -25,16 +25,24 @@ type entry struct {
 type staging struct {
 	added  map[string]int // commit → pull request
 	closed map[int]bool
+	// open are all pull requests that are open, where that is known: reports of others expire. Nil says nothing.
+	open map[int]bool
 }
 
 func newStaging() staging { return staging{added: map[string]int{}, closed: map[int]bool{}} }
 
+// gone tells whether a pull request was said to be closed.
+func (s staging) gone(pull int) bool { return s.closed[pull] || (s.open != nil && !s.open[pull]) }
+
 func (s staging) add(commit string, pull int) { s.added[commit] = pull }
-func (s staging) empty() bool                 { return len(s.added) == 0 && len(s.closed) == 0 }
-func (s staging) clone() staging              { return staging{maps.Clone(s.added), maps.Clone(s.closed)} }
+func (s staging) empty() bool                 { return len(s.added) == 0 && len(s.closed) == 0 && s.open == nil }
+func (s staging) clone() staging              { return staging{maps.Clone(s.added), maps.Clone(s.closed), s.open} }
 
 // drop forgets what was pushed, and keeps what came since.
-func (s staging) drop(pushed staging) {
+func (s *staging) drop(pushed staging) {
+	if pushed.open != nil && maps.Equal(s.open, pushed.open) {
+		s.open = nil
+	}
 	for c, n := range pushed.added {
 		if s.added[c] == n {
 			delete(s.added, c)
@@ -65,7 +73,7 @@ func (w *Writer) expire(ctx context.Context, v view, s staging, all map[string]s
 		index[commit] = e
 	}
 	for commit, e := range index {
-		if e.Pull != 0 && s.closed[e.Pull] && e.Closed.IsZero() {
+		if e.Pull != 0 && s.gone(e.Pull) && e.Closed.IsZero() {
 			e.Closed = now
 			index[commit] = e
 		}

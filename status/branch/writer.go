@@ -194,6 +194,17 @@ func (w *Writer) ClosePulls(numbers []int) {
 	}
 }
 
+// OnlyPulls says which pull requests are open: reports of others expire, those that were closed while nobody looked too.
+func (w *Writer) OnlyPulls(open []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.index.open = map[int]bool{}
+	for _, n := range open {
+		w.index.open[n] = true
+	}
+	w.kick()
+}
+
 func (w *Writer) kick() {
 	select {
 	case w.wake <- struct{}{}:

@@ -114,9 +114,11 @@ type Nodes struct {
 
 // Status posting.
 type Status struct {
-	Pace      time.Duration `yaml:"pace" usage:"shortest time between two posted statuses"`
-	PerHour   int           `yaml:"perHour" usage:"most statuses posted in an hour"`
-	BatchTime time.Duration `yaml:"batchTime" usage:"reports are pushed to the status branch at most this often, unless a status waits for one"`
+	Pace    time.Duration `yaml:"pace" usage:"shortest time between two posted statuses"`
+	PerHour int           `yaml:"perHour" usage:"most statuses posted in an hour"`
+	// KeepClosed of reports.
+	KeepClosed time.Duration `yaml:"keepClosed" usage:"how long the report of a pull request stays after its end"`
+	BatchTime  time.Duration `yaml:"batchTime" usage:"reports are pushed to the status branch at most this often, unless a status waits for one"`
 }
 
 // SecretScan exceptions.
@@ -152,7 +154,7 @@ func Default() Config {
 			FactMaxAge: 10 * time.Second, RetryInterval: 30 * time.Second, UnreachableRetry: 10 * time.Second,
 			RebootTimeout: 15 * time.Minute, JoinTimeout: 30 * time.Minute, ConfigTimeout: 5 * time.Minute, Poll: time.Second,
 		},
-		Status:   Status{Pace: time.Second, PerHour: 400, BatchTime: 10 * time.Second},
+		Status:   Status{Pace: time.Second, PerHour: 400, BatchTime: 10 * time.Second, KeepClosed: 7 * 24 * time.Hour},
 		Takeover: Takeover{After: 30 * time.Second},
 		Log:      Log{Level: "info", Format: "auto"},
 	}

@@ -161,7 +161,7 @@ func (p *Parts) openStatus(c config.Config, mirror *git.Mirror, f forge.Forge) (
 	}
 	p.closers = append(p.closers, func() { _ = b.Close() }) // see the mirror's
 	writer, err := branch.New(b, branch.Options{
-		StateFile: filepath.Join(c.StateDir, "status-branch.json"), Interval: c.Status.BatchTime, Log: p.Log,
+		StateFile: filepath.Join(c.StateDir, "status-branch.json"), Interval: c.Status.BatchTime, KeepClosed: c.Status.KeepClosed, Log: p.Log,
 	})
 	if err != nil {
 		return nil, err

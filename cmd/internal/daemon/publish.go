@@ -23,6 +23,8 @@ type Pages interface {
 	Remove(path string)
 	Report(commit string, pull int, markdown, json []byte)
 	ClosePulls(numbers []int)
+	// OnlyPulls says which pull requests are open.
+	OnlyPulls(open []int)
 	Flush(ctx context.Context) error
 }
 

@@ -47,6 +47,7 @@ func (p *fakePages) Report(commit string, _ int, markdown, json []byte) {
 	p.Put("checks/"+commit+".json", json)
 }
 
+func (p *fakePages) OnlyPulls([]int)          {}
 func (p *fakePages) ClosePulls(numbers []int) { p.closed = append(p.closed, numbers...) }
 
 func (p *fakePages) Flush(ctx context.Context) error {

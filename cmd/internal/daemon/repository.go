@@ -63,6 +63,8 @@ type repositoryLoop struct {
 
 	// gone: the watched branch was not there at the last look.
 	gone bool
+	// listed: the open pull requests were listed once.
+	listed bool
 	// more: the last look left work for the next one, which need not wait.
 	more    bool
 	head    *checked
@@ -98,6 +100,15 @@ func (r *repositoryLoop) look(ctx context.Context) error {
 	}
 	if r.gone = w.Move.Kind == git.MoveGone; r.gone {
 		r.log.Error("the watched branch is not there; the last head stays", "branch", r.branch, "default", w.Move.Default)
+	}
+	if !r.listed && w.ForgeErr == nil && w.Head != "" {
+		// What was closed while Ichor was not running is in no look's list.
+		r.listed = true
+		var open []int
+		for _, p := range w.Open {
+			open = append(open, p.Number)
+		}
+		r.say.pages.OnlyPulls(open)
 	}
 	if len(w.Closed) > 0 {
 		r.say.pages.ClosePulls(w.Closed)
