@@ -53,6 +53,30 @@ metrics:
   listen: :9464
 ` + "```" + `
 
+A GitHub App, a Gitea or Forgejo server, a GitLab with webhooks, and signatures that are required ([security.md](security.md) says what each token needs):
+
+` + "```yaml" + `
+repo: https://github.com/you/fleet
+forge:
+  app: {id: 12345, installationID: 678, keyFile: /etc/ichor/app.pem}
+signatures:
+  mode: require
+  allowedSignersFile: /etc/ichor/allowed_signers   # lines "you@example.org ssh-ed25519 AAAA…"
+` + "```" + `
+
+` + "```yaml" + `
+repo: https://git.example.org/you/fleet
+tokenFile: /etc/ichor/token
+forge: {kind: gitea}
+` + "```" + `
+
+` + "```yaml" + `
+repo: https://gitlab.example.org/infra/talos/fleet.git
+tokenFile: /etc/ichor/token
+forge: {kind: gitlab}
+webhook: {listen: ":9000", secretFile: /etc/ichor/webhook-secret}
+` + "```" + `
+
 | key | flag | variable | default | what |
 | --- | --- | --- | --- | --- |
 `)

@@ -123,6 +123,10 @@ func (l *Lab) gitDir() string {
 	return dirs[0]
 }
 
+// GitDir is the bare repository behind the forge: what is put there comes past the forge's own checks, as on a server that has
+// none.
+func (l *Lab) GitDir() string { return l.gitDir() }
+
 // Tip of a branch on the forge, "" where there is none.
 func (l *Lab) Tip(ctx context.Context, branch string) string {
 	out, err := l.Git(ctx, l.gitDir(), "rev-parse", "--verify", "--quiet", "refs/heads/"+branch)

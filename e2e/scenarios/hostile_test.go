@@ -110,10 +110,12 @@ func (s *stranger) commit(tree, message string) string {
 	return s.git([]byte(message), "commit-tree", "-p", s.base, "-F", "-", tree)
 }
 
-// open pushes a commit to a branch and opens a pull request.
+// open puts a commit on a branch, past the checks that a good forge makes (not all do), and opens a pull request.
 func (s *stranger) open(branch, sha string) int {
 	s.Helper()
-	s.git(nil, "push", "-q", "--force", "origin", sha+":refs/heads/"+branch)
+	s.git(nil, "update-ref", "refs/heads/"+branch, sha)
+	s.git(nil, "-C", s.lab.GitDir(), "-c", "transfer.fsckObjects=false", "-c", "fetch.fsckObjects=false",
+		"fetch", "-q", "--no-tags", s.repo, "+refs/heads/"+branch+":refs/heads/"+branch)
 	p, err := s.lab.Pull(s.ctx, cli.PullRequest{Act: "open", Branch: branch, Title: "please merge " + branch, Author: "eve"})
 	s.must(err)
 	return p.Number
