@@ -30,7 +30,7 @@ test: deps ## Run the tests (unit, and end to end on the lab with real etcd, git
 test-all: deps ## Everything that is longer: race over all, many seeds, long fuzzing
 	@hack/tools.sh talosctl >/dev/null
 	go test -race -timeout 60m $(PKGS)
-	go test -timeout 60m ./e2e/scenarios ./e2e/scale -args -long
+	go test -timeout 60m ./e2e/scenarios ./e2e/scale ./sync/forge/gitea -args -long
 	$(MAKE) sim SEEDS=10000
 	$(MAKE) fuzz FUZZTIME=5m FUZZ=all
 

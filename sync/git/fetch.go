@@ -183,6 +183,9 @@ func wholeTree(st storage.Storer, tree plumbing.Hash, seen map[plumbing.Hash]boo
 				err = st.HasEncodedObject(e.Hash)
 			}
 		}
+		if errors.Is(err, errLimits) {
+			return err // the names of all folders on the way would hide what it says
+		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", clip(e.Name, 80), err)
 		}

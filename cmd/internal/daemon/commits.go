@@ -136,6 +136,9 @@ func (c *commits) check(ctx context.Context, s subject) (*checked, error) {
 	}
 	start := c.now()
 	report, detail, err := check.Run(ctx, in)
+	if git.ClassOf(err) == git.ClassMalformed {
+		report, detail, err = malformed(s, err), &check.Detail{}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("check commit %s: %w", s.commit, err)
 	}
@@ -151,6 +154,18 @@ func (c *commits) check(ctx context.Context, s subject) (*checked, error) {
 	}
 	c.remember(key, r)
 	return r, nil
+}
+
+// malformed is the report of a commit whose trees no honest Git writes: that is the commit's fault.
+func malformed(s subject, err error) *check.Report {
+	return &check.Report{
+		APIVersion: check.ReportAPIVersion, Commit: s.commit, Base: s.base, Verdict: check.Failed,
+		Problems: []fleet.Problem{{
+			Rule: "limits", Severity: fleet.Error, Message: "the commit can't be read: " + err.Error(),
+			Hint: "make the commit anew with git itself; git fsck names the tree",
+		}},
+		Machines: []check.Machine{}, Plan: []check.Step{},
+	}
 }
 
 func (c *commits) remember(key string, r *checked) {
