@@ -35,8 +35,9 @@ func newStaging() staging { return staging{added: map[string]int{}, closed: map[
 func (s staging) gone(pull int) bool { return s.closed[pull] || (s.open != nil && !s.open[pull]) }
 
 func (s staging) add(commit string, pull int) { s.added[commit] = pull }
-func (s staging) empty() bool                 { return len(s.added) == 0 && len(s.closed) == 0 && s.open == nil }
-func (s staging) clone() staging              { return staging{maps.Clone(s.added), maps.Clone(s.closed), s.open} }
+func (s staging) empty() bool { return len(s.added) == 0 && len(s.closed) == 0 && s.open == nil }
+
+func (s staging) clone() staging { return staging{maps.Clone(s.added), maps.Clone(s.closed), s.open} }
 
 // drop forgets what was pushed, and keeps what came since.
 func (s *staging) drop(pushed staging) {
