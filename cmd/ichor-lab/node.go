@@ -71,6 +71,7 @@ func nodeActCommand(name, does string) *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive("uuid", "maintenance", "as")
 	case "refuse":
 		cmd.Flags().IntVar(&a.Count, "count", 0, "how many configurations are refused (0: all, until heal)")
+		cmd.Flags().StringVar(&a.Text, "text", "", "what the node says instead of the lab's own words")
 	case "clock":
 		cmd.Flags().BoolVar(&a.Synced, "synced", false, "the node believes its clock (a wrong time server); without, it knows that it has no time")
 	}

@@ -30,7 +30,7 @@ spec:
                 password: `
 
 // TestSecretsStayIn runs a life with everything that may show a secret: a bring-up, an encrypted value of a patch, dry
-// runs, a refusal, all that the debug log says, and a dump of every goroutine in the middle of it. What was written
+// runs, a refusal that quotes whole configurations, all that the debug log says, and a dump of every goroutine in the middle of it. What was written
 // anywhere is then looked through (as in every test of this package, see rig.lookForCanaries).
 func TestSecretsStayIn(t *testing.T) {
 	r := newRig(t, harness.Fleet{Net: "127.20.27", ControlPlanes: 1, Workers: 1, Somaxconn: "1024"}, false)
@@ -40,7 +40,13 @@ func TestSecretsStayIn(t *testing.T) {
 	const password = "canary-of-the-registry-7c1f0a"
 	r.canary.Add("the encrypted value of a patch", password)
 	r.seal("prod/registry.yaml", registryPatch+password+"\n", "^password$")
-	r.node(cli.NodeAct{Act: "refuse", Name: "w1"})
+	// A real node's refusal may quote the configurations, the old one and the one that was sent, on any line of its text.
+	b, err := r.lab.Bundle(cluster)
+	r.must(err)
+	whole := r.configOf(b, r.fleet.Net+".21")
+	quoted := "1 error occurred:\n\t* this one does not fit:\n" + whole + "\n\t* nor does password: " + password + "\n" +
+		strings.ReplaceAll(whole, "\n", " ")
+	r.node(cli.NodeAct{Act: "refuse", Name: "w1", Text: quoted})
 	commit := r.push("Use the registry")
 	r.wait(commit, checkStatus, "success")
 	r.waitSaying(commit, applyStatus, "failure", "w1")
@@ -59,8 +65,6 @@ func TestSecretsStayIn(t *testing.T) {
 	if _, err := r.scrape(); err != nil {
 		t.Errorf("read the metrics: %v", err)
 	}
-	b, err := r.lab.Bundle(cluster)
-	r.must(err)
 	for _, endpoint := range []string{r.fleet.Net + ".11", r.fleet.Net + ".21"} {
 		if !strings.Contains(r.configOf(b, endpoint), password) {
 			t.Errorf("%s did not get the decrypted value", endpoint)

@@ -125,8 +125,9 @@ func (n *labNodes) at(a NodeAct) error {
 // refuse all configurations, or the next few, dry runs counted like the rest.
 func (n *labNodes) refuse(a NodeAct) error {
 	n.opt.OnEvent("node.refuse", map[string]any{"node": a.Name, "count": a.Count})
+	text := cmp.Or(a.Text, refusal)
 	if a.Count <= 0 {
-		return n.lab.RefuseConfig(a.Name, refusal)
+		return n.lab.RefuseConfig(a.Name, text)
 	}
 	var mu sync.Mutex
 	left := a.Count
@@ -137,7 +138,7 @@ func (n *labNodes) refuse(a NodeAct) error {
 			return nil
 		}
 		left--
-		return status.Error(codes.InvalidArgument, refusal)
+		return status.Error(codes.InvalidArgument, text)
 	})
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -77,6 +77,8 @@ type NodeAct struct {
 	Partition string `json:"partition,omitempty"`
 	// Count of configurations that refuse refuses. 0: all, until heal.
 	Count int `json:"count,omitempty"`
+	// Text that refuse answers; "" is the lab's own.
+	Text string `json:"text,omitempty"`
 	// Step of at.
 	Step lab.Step `json:"step,omitzero"`
 }
