@@ -23,9 +23,7 @@ func isNotThere(err error) bool {
 
 // assemble puts the documents together: clusters with what refers to them, and the files that they name.
 func (l *loader) assemble() error {
-	slices.SortStableFunc(l.docs, func(a, b parsedDoc) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line))
-	})
+	l.sortDocs()
 	clusters := map[string]*Cluster{}
 	for i := range l.docs {
 		d := &l.docs[i]
@@ -56,6 +54,25 @@ func (l *loader) assemble() error {
 	l.targets()
 	l.finish()
 	return nil
+}
+
+// sortDocs sorts the documents by name, then place. It sorts their numbers: the documents are large, and a fleet has tens
+// of thousands.
+func (l *loader) sortDocs() {
+	order := make([]int, len(l.docs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		a, b := &l.docs[i], &l.docs[j]
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line),
+			cmp.Compare(i, j))
+	})
+	sorted := make([]parsedDoc, len(order))
+	for at, i := range order {
+		sorted[at] = l.docs[i]
+	}
+	l.docs = sorted
 }
 
 // targets reports operations whose target is not there: a warning, because one that has run may stay.

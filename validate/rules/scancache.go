@@ -3,15 +3,17 @@ package rules
 import (
 	"sync"
 
+	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/validate/secretscan"
 )
 
-// ScanCache keeps what the secret scan found in a file from one check to the next. Files are told by being the very
+// ScanCache keeps what the secret scan found in a file, and what can be seen of an encrypted one, from one check to the next. Files are told by being the very
 // same bytes in memory, as fleet.Cache hands them out for a file that did not change. It is safe for concurrent use; the
 // zero value is ready, and nil keeps nothing.
 type ScanCache struct {
 	mu      sync.Mutex
 	entries map[scanKey]*scanEntry
+	shapes  map[scanKey]*shapeEntry
 	// scans counts whole scans.
 	scans int
 }
@@ -26,6 +28,11 @@ type scanKey struct {
 type scanEntry struct {
 	found []secretscan.Finding
 	used  int
+}
+
+type shapeEntry struct {
+	shape
+	used int
 }
 
 // keepScans is how many scans an entry outlives that nobody asks for.
@@ -44,6 +51,40 @@ func (c *ScanCache) begin() {
 			delete(c.entries, k)
 		}
 	}
+	for k, e := range c.shapes {
+		if c.scans-e.used > keepScans {
+			delete(c.shapes, k)
+		}
+	}
+}
+
+// shape looks at an encrypted file.
+func (c *ScanCache) shape(data []byte) shape {
+	look := func() (s shape) {
+		s.info, s.err = bundle.Shape(data)
+		return s
+	}
+	if c == nil || len(data) == 0 {
+		return look()
+	}
+	k := keyOfScan(data, false)
+	c.mu.Lock()
+	e := c.shapes[k]
+	if e != nil {
+		e.used = c.scans
+	}
+	c.mu.Unlock()
+	if e != nil {
+		return e.shape
+	}
+	s := look()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shapes == nil {
+		c.shapes = map[scanKey]*shapeEntry{}
+	}
+	c.shapes[k] = &shapeEntry{s, c.scans}
+	return s
 }
 
 func keyOfScan(data []byte, talos bool) scanKey { return scanKey{&data[0], len(data), talos} }

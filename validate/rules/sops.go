@@ -29,7 +29,7 @@ func checkSops(c *Context) []fleet.Problem {
 		}
 		s, known := shapes[f.Path]
 		if !known {
-			s.info, s.err = bundle.Shape(f.Data)
+			s = c.Scans.shape(f.Data)
 			shapes[f.Path] = s
 		}
 		if message, hint := s.problem(f.Path, c.Recipients); message != "" {

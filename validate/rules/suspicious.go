@@ -55,6 +55,10 @@ func patchProblems(c *Context, cl *fleet.Cluster, p *fleet.Patch, changed bool, 
 	var problems []fleet.Problem
 	selected, told := 0, true
 	for _, m := range cl.Machines {
+		if changed {
+			selected = 1 // one at least
+			break
+		}
 		if !isRejected(m) && fleet.Matches(p.Manifest.Spec.Selector, m) {
 			selected++
 			told = told && !failed[m.Name]

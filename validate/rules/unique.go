@@ -36,7 +36,11 @@ type claim struct {
 }
 
 func checkUnique(c *Context) []fleet.Problem {
-	var claims []claim
+	n := 0
+	for _, cl := range c.Head.Clusters {
+		n += 5*len(cl.Machines) + len(cl.Patches) + 8
+	}
+	claims := make([]claim, 0, n)
 	for _, cl := range c.Head.Clusters {
 		claims = append(claims, nameClaims(cl)...)
 		claims = append(claims, clusterEndpointClaim(cl)...)
@@ -52,14 +56,14 @@ func checkUnique(c *Context) []fleet.Problem {
 
 // duplicates reports every claim but the first of each value, at its own place, naming the first.
 func duplicates(claims []claim) []fleet.Problem {
+	claims = contested(claims)
 	slices.SortStableFunc(claims, func(a, b claim) int {
 		return comparePlaces(a.object.Pos, b.object.Pos)
 	})
-	type key struct{ scope, value string }
-	first := make(map[key]claim, len(claims))
+	first := make(map[claimKey]claim, len(claims))
 	var problems []fleet.Problem
 	for _, cl := range claims {
-		k := key{cl.scope, cl.value}
+		k := claimKey{cl.scope, cl.value}
 		f, taken := first[k]
 		if !taken {
 			first[k] = cl
@@ -74,6 +78,24 @@ func duplicates(claims []claim) []fleet.Problem {
 		problems = append(problems, p)
 	}
 	return problems
+}
+
+type claimKey struct{ scope, value string }
+
+// contested are the claims of values that are claimed more than once, in their order: hardly ever any of a fleet's tens
+// of thousands.
+func contested(claims []claim) []claim {
+	times := make(map[claimKey]int, len(claims))
+	twice := false
+	for i := range claims {
+		k := claimKey{claims[i].scope, claims[i].value}
+		times[k]++
+		twice = twice || times[k] > 1
+	}
+	if !twice {
+		return nil
+	}
+	return slices.DeleteFunc(claims, func(c claim) bool { return times[claimKey{c.scope, c.value}] == 1 })
 }
 
 func nameClaim(o fleet.Object) claim {
