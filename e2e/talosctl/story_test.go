@@ -15,6 +15,8 @@ const (
 	cp1 = "127.0.90.1"
 	cp2 = "127.0.90.2"
 	w1  = "127.0.90.9"
+	// spare is a machine that is never configured.
+	spare = "127.0.90.8"
 	// absent is an address where nothing is.
 	absent = "127.0.90.99"
 )
@@ -26,7 +28,10 @@ func at(addr string, args ...string) []string { return append(args, "-n", addr, 
 func TestStory(t *testing.T) {
 	s := newStory(t)
 	for _, spec := range []node.Spec{
-		{Name: "cp1", Address: lab.Addr(cp1), UUID: "00000000-0000-4000-8000-000000000015", Hostname: "vm1"},
+		{
+			Name: "cp1", Address: lab.Addr(cp1), UUID: "00000000-0000-4000-8000-000000000015", Hostname: "vm1",
+			Disks: []node.Disk{{Name: "vda", Size: 10 << 30, Serial: "rt-vm1", Transport: "virtio"}},
+		},
 		{Name: "cp2", Address: lab.Addr(cp2)},
 		{Name: "w1", Address: lab.Addr(w1)},
 	} {
@@ -36,13 +41,18 @@ func TestStory(t *testing.T) {
 	}
 	cpFile := s.config(machine.TypeControlPlane, "cp1")
 	maintenance(s, cpFile)
-	s.expect(0, `^Applied configuration without a reboot\n$`, "apply-config", "-i", "-n", cp1, "-f", cpFile)
+	partial(s)
+	s.same("metal-install/maint-apply", "apply-config", "-i", "-n", cp1, "-f", cpFile)
 	beforeBootstrap(s, cpFile)
 	bootstrap(s)
 	configured(s, cpFile)
 	applying(s)
 	members(s)
+	looking(s)
+	working(s)
 	rebooting(s)
+	ending(s)
+	s.checkTable()
 	if got := s.lab.Node("cp1").Counters().Bootstrap; got != 1 {
 		t.Errorf("cp1 was bootstrapped %d times, want 1", got)
 	}
@@ -51,25 +61,31 @@ func TestStory(t *testing.T) {
 // maintenance is what an insecure and a secure client see before there is a configuration.
 func maintenance(s *story, cpFile string) {
 	s.t.Helper()
-	s.expect(0, `Tag: v1.13.5.*Server:\n NODE: 127.0.90.1\n Tag: v1.13.5\n.*Enabled: \n$`, "version", "-i", "-n", cp1)
-	s.expect(1, `error getting version: rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"`,
-		at(cp1, "version")...)
-	s.expect(0, `^node: \nmetadata:\n namespace: runtime\n type: MachineStatuses.runtime.talos.dev\n id: machine\n.*owner: runtime.MachineStatusController\n phase: running\n.*spec:\n stage: maintenance\n status:\n ready: true\n unmetConditions: \[\]\n$`,
-		"get", "machinestatus", "-i", "-n", cp1, "-o", "yaml")
-	s.expect(0, `id: hostname\n.*owner: network.HostnameSpecController\n.*spec:\n hostname: vm1\n domainname: ""\n$`,
-		"get", "hostnamestatus", "-i", "-n", cp1, "-o", "yaml")
-	s.expect(0, `type: SystemInformations.hardware.talos.dev\n id: systeminformation\n.*owner: hardware.SystemInfoController\n.*uuid: 00000000-0000-4000-8000-000000000015\n`,
-		"get", "systeminformation", "-i", "-n", cp1, "-o", "yaml")
-	s.expect(1, `^1 error occurred:\n \* rpc error: code = PermissionDenied desc = not authorized\n\n\n$`,
-		"get", "machineconfig", "-i", "-n", cp1, "-o", "yaml")
-	s.expect(0, `^NODE NAMESPACE TYPE ID VERSION DISK\n$`, "get", "systemdisk", "-i", "-n", cp1)
-	s.expect(0, `runtime Disk vda 1 11 GB false virtio true cp1`, "get", "disks", "-i", "-n", cp1)
-	s.expect(0, `^$`, "get", "members", "-i", "-n", cp1, "-o", "yaml")
-	s.expect(1, `rpc error: code = NotFound desc = resource "osversion,version" is not registered\n$`, "get", "osversion,version", "-i", "-n", cp1)
-	s.expect(1, `^error executing bootstrap: rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"\n$`,
-		at(cp1, "bootstrap")...)
-	s.expect(1, `^error applying new configuration: rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: leaf peer certificate doesn't match the provided fingerprints: \[AAAA\]"\n$`,
-		"apply-config", "-i", "-n", cp1, "--cert-fingerprint", "AAAA", "--dry-run", "-f", cpFile)
+	insecure := func(name string, args ...string) { s.same(name, append(args, "-i", "-n", cp1)...) }
+	insecure("metal-maintenance/version", "version")
+	s.same("container-maintenance/secure-version", at(cp1, "version")...)
+	s.same("container-maintenance/secure-get-machinestatus", at(cp1, "get", "machinestatus")...)
+	s.same("container-maintenance/secure-bootstrap", at(cp1, "bootstrap")...)
+	for name, kind := range map[string]string{
+		"get-addresses-yaml": "addresses", "get-hostnamestatus": "hostnamestatus", "get-machineconfig-yaml": "machineconfig",
+		"get-machinestatus": "machinestatus", "get-members-yaml": "members", "get-metakeys-yaml": "metakeys", "get-nodeaddress": "nodeaddress",
+		"get-platformmetadata-yaml": "platformmetadata", "get-securitystate-yaml": "securitystate", "get-services-yaml": "services",
+		"get-systeminformation": "systeminformation",
+	} {
+		insecure("metal-maintenance/"+name, "get", kind, "-o", "yaml")
+	}
+	insecure("metal-install/maint-disks", "get", "disks")
+	insecure("metal-install/maint-systemdisk", "get", "systemdisk")
+	insecure("metal-install/maint-volumestatus", "get", "volumestatus")
+	insecure("container-maintenance/get-rd", "get", "rd")
+	insecure("container-maintenance/insecure-get-etcdmember", "get", "etcdmember")
+	insecure("container-maintenance/insecure-get-version", "get", "osversion,version")
+	insecure("container-maintenance/insecure-reboot", "reboot")
+	insecure("container-maintenance/insecure-services", "services")
+	s.same("container-maintenance/insecure-wrongnode", "get", "machinestatus", "-i", "-n", cp1+","+cp2, "-e", cp1)
+	s.same("container-maintenance/insecure-apply-bad-fp", "apply-config", "-i", "-n", cp1, "--cert-fingerprint", "AAAA", "--dry-run", "-f", cpFile)
+	s.expect(0, `^$`, "wipe", "disk", "vda", "-i", "-n", cp1)
+	s.expect(1, `NotFound desc = blockdevice "vdz" not found`, "wipe", "disk", "vdz", "-i", "-n", cp1)
 	dry := s.expect(0, `^Dry run summary:\nApplied configuration without a reboot \(skipped in dry-run\).\nConfig diff:\n\n--- a\n\+\+\+ b\n@@ -0,0 \+1,\d+ @@\n\+version: v1alpha1\n`,
 		"apply-config", "-i", "-n", cp1, "--cert-fingerprint", s.lab.Node("cp1").MaintenanceFingerprint(), "--dry-run", "-f", cpFile)
 	if !strings.Contains(dry, s.bundle.TrustdInfo.Token) {
@@ -78,6 +94,22 @@ func maintenance(s *story, cpFile string) {
 	if s.lab.Node("cp1").Counters().ApplyConfiguration != 0 {
 		s.t.Error("a dry run was counted as a write")
 	}
+}
+
+// partial is a machine in maintenance that gets a name, and a configuration for later: it stays in maintenance.
+func partial(s *story) {
+	s.t.Helper()
+	_, err := s.lab.AddNode(node.Spec{Name: "spare", Address: lab.Addr(spare)})
+	s.must(err)
+	s.must(s.lab.WaitMaintenance(s.ctx, "spare"))
+	file := s.file("hostname.yaml", "apiVersion: v1alpha1\nkind: HostnameConfig\nhostname: only-this\n")
+	s.same("container-maintenance-extra/apply-hostname-only", "apply-config", "-i", "-n", spare, "-f", file)
+	s.must(s.lab.Wait(s.ctx, "the name", func() bool { return s.lab.Node("spare").Hostname() == "only-this" }))
+	s.same("container-maintenance-extra/after-hostname", "get", "hostnamestatus", "-i", "-n", spare)
+	s.same("container-maintenance-extra/after-machineconfig", "get", "machineconfig", "-i", "-n", spare)
+	s.same("container-maintenance-extra/apply-staged", "apply-config", "-i", "--mode", "staged", "-n", spare, "-f", s.config(machine.TypeWorker, "later"))
+	s.same("container-maintenance-extra/after-staged-machinestatus", "get", "machinestatus", "-i", "-n", spare)
+	s.must(s.lab.Node("spare").Kill())
 }
 
 // beforeBootstrap is a control plane that waits.
@@ -114,36 +146,39 @@ func bootstrap(s *story) {
 		}
 	}
 	s.check(1, 1, `^error executing bootstrap: 1 error occurred:\n \* 127.0.90.2: rpc error: code = FailedPrecondition desc = bootstrap is not available yet\n\n\n$`, early, []string{"bootstrap", "early"})
-	s.expect(0, `^$`, at(cp1, "bootstrap")...)
+	s.same("container-extra/bootstrap-n1", at(cp1, "bootstrap")...)
 	s.must(s.lab.WaitReady(s.ctx, "cp1"))
-	s.expect(1, `^error executing bootstrap: 1 error occurred:\n \* 127.0.90.1: rpc error: code = AlreadyExists desc = etcd data directory is not empty\n\n\n$`,
-		at(cp1, "bootstrap")...)
-	out, rc := s.runAs("reader", at(cp1, "bootstrap")...)
-	s.check(1, rc, `^error executing bootstrap: 1 error occurred:\n \* 127.0.90.1: rpc error: code = PermissionDenied desc = not authorized\n\n\n$`, out, []string{"bootstrap", "reader"})
+	s.same("metal-configured/bootstrap-again", at(cp1, "bootstrap")...)
+	s.sameAs("reader", "container-extra/reader-bootstrap", at(cp1, "bootstrap")...)
 }
 
 // configured is a control plane that runs.
 func configured(s *story, cpFile string) {
 	s.t.Helper()
-	s.expect(0, `Server:\n NODE: 127.0.90.1\n Tag: v1.13.5\n.*Enabled: RBAC\n$`, at(cp1, "version")...)
+	s.same("metal-configured/version", at(cp1, "version")...)
+	s.same("metal-configured/services", at(cp1, "services")...)
 	s.expect(0, `^NODE NAMESPACE TYPE ID VERSION STAGE READY\n127.0.90.1 runtime MachineStatus machine \d+ running true\n$`, at(cp1, "get", "machinestatus")...)
 	// The install rebooted the node: only the active configuration is a resource, until the next apply.
-	s.expect(0, `^NODE NAMESPACE TYPE ID VERSION\n127.0.90.1 config MachineConfig v1alpha1 1\n$`, at(cp1, "get", "machineconfig")...)
+	s.same("metal-install/after-machineconfig-list", at(cp1, "get", "machineconfig")...)
 	got := s.expect(0, `annotations:\n talos.dev/yaml-spec: "?1"?\nspec: \|`, at(cp1, "get", "machineconfig", "v1alpha1", "-o", "yaml")...)
 	want, err := os.ReadFile(cpFile)
 	s.must(err)
 	if !strings.Contains(strings.ReplaceAll(got, "    ", ""), strings.ReplaceAll(string(want), "    ", "")) {
 		s.t.Error("the machine configuration is not the text that was applied")
 	}
-	out, rc := s.runAs("reader", at(cp1, "get", "machineconfig")...)
-	s.check(1, rc, `1 error occurred:\n \* rpc error: code = PermissionDenied desc = not authorized\n`, out, []string{"get", "machineconfig", "reader"})
-	s.expect(0, `hostname: cp1\n domainname: ""\n$`, at(cp1, "get", "hostnamestatus", "-o", "yaml")...)
-	s.expect(0, `uuid: 00000000-0000-4000-8000-000000000015\n`, at(cp1, "get", "systeminformation", "-o", "yaml")...)
-	s.expect(0, `127.0.90.1 runtime SystemDisk system-disk 1 vda\n$`, at(cp1, "get", "systemdisk")...)
-	s.expect(0, `^node: 127.0.90.1\n.*spec: controlplane\n$`, at(cp1, "get", "machinetype", "-o", "yaml")...)
-	s.expect(0, `memberID: [0-9a-f]{16}\n$`, at(cp1, "get", "etcdmember", "-o", "yaml")...)
+	s.sameAs("reader", "container-extra/reader-machineconfig", at(cp1, "get", "machineconfig")...)
+	s.sameAs("reader", "container-extra/reader-apply", at(cp1, "apply-config", "--dry-run", "-f", cpFile)...)
+	for _, kind := range []string{
+		"addresses", "apiserviceconfig", "certsan", "etcdmember", "etcdspec", "hostnamestatus", "identity", "links", "machinetype", "networkstatus",
+		"nodeaddress", "nodename", "platformmetadata", "securitystate", "services", "systemdisk", "systeminformation", "timestatus",
+	} {
+		s.same("metal-configured/get-"+kind, at(cp1, "get", kind, "-o", "yaml")...)
+	}
+	s.same("metal-configured/get-disks-table", at(cp1, "get", "disks")...)
+	s.same("metal-configured/get-volumestatus", at(cp1, "get", "volumestatus")...)
 	s.expect(0, `^NODE MEMBER DB SIZE IN USE LEADER RAFT INDEX RAFT TERM RAFT APPLIED INDEX LEARNER PROTOCOL STORAGE ERRORS\n127.0.90.1 ([0-9a-f]{16}) `, at(cp1, "etcd", "status")...)
-	s.expect(1, `rpc error: code = Unknown desc = service "kubelet" doesn't support stop operation via API`, at(cp1, "service", "kubelet", "stop")...)
+	s.same("container-configured/kubelet-stop", at(cp1, "service", "kubelet", "stop")...)
+	s.same("container-configured/kubelet-start", at(cp1, "service", "kubelet", "start")...)
 }
 
 // applying is apply-config on a configured node, in its modes.
@@ -151,26 +186,34 @@ func applying(s *story) {
 	s.t.Helper()
 	same := s.config(machine.TypeControlPlane, "cp1")
 	label := s.config(machine.TypeControlPlane, "cp1", "nodeLabels:\n", "nodeLabels:\n        a: b\n")
-	env := s.config(machine.TypeControlPlane, "cp1", "    install:\n", "    env:\n        FOO: bar\n    install:\n", "machine:", "machine:")
-	s.expect(0, `^Dry run summary:\nApplied configuration without a reboot \(skipped in dry-run\).\nConfig diff:\n\nNo changes.\n$`,
-		at(cp1, "apply-config", "--dry-run", "-f", same)...)
-	s.expect(0, `^Dry run summary:\nApplied configuration without a reboot \(skipped in dry-run\).\nConfig diff:\n\n--- a\n\+\+\+ b\n@@ .*\n\+ a: b\n`,
-		at(cp1, "apply-config", "--dry-run", "-f", label)...)
-	s.expect(0, `^Dry run summary:\nApplied configuration with a reboot \(skipped in dry-run\).\nConfig diff:\n\n--- a\n.*\+ FOO: bar\n`,
-		at(cp1, "apply-config", "--dry-run", "-f", env)...)
-	s.expect(1, `^error applying new configuration: 1 error occurred:\n \* 127.0.90.1: rpc error: code = InvalidArgument desc = this config change can't be applied in immediate mode\ndiff:\n--- a\n\+\+\+ b\n.*\+ FOO: bar\n`,
-		at(cp1, "apply-config", "--mode", "no-reboot", "-f", env)...)
+	env := s.config(machine.TypeControlPlane, "cp1", "    time:\n", "    env:\n        FOO: bar\n    time:\n", "machine:", "machine:")
+	sysctl := s.config(machine.TypeControlPlane, "cp1", "    features:\n", "    sysctls:\n        net.core.somaxconn: \"1024\"\n    features:\n", "machine:", "machine:", "machine:", "machine:")
+	disk := s.config(machine.TypeControlPlane, "cp1", "disk: /dev/vda", "disk: /dev/vdz", "a", "a", "a", "a", "a", "a")
+	dry := func(name, file string, more ...string) {
+		s.t.Helper()
+		s.same("container-configured/"+name, at(cp1, append([]string{"apply-config", "--dry-run", "-f", file}, more...)...)...)
+	}
+	dry("dryrun-nochange", same)
+	dry("dryrun-env-auto", env)
+	for _, mode := range []string{"no-reboot", "reboot", "staged", "try"} {
+		dry("dryrun-env-"+mode, env, "--mode", mode)
+	}
+	dry("dryrun-sysctl", sysctl)
+	dry("dryrun-installdisk", disk)
+	s.same("metal-install/after-apply-nochange", at(cp1, "apply-config", "-f", same)...)
+	s.expect(0, `MachineConfig persistent 1\n127.0.90.1 config MachineConfig v1alpha1 2\n$`, at(cp1, "get", "machineconfig")...)
+	s.same("metal-install/after-machineconfig-list2", at(cp1, "get", "machineconfig")...)
 	s.expect(0, `^Staged configuration to be applied after the next reboot\n$`, at(cp1, "apply-config", "--mode", "staged", "-f", label)...)
-	s.expect(0, `MachineConfig persistent 1\n127.0.90.1 config MachineConfig v1alpha1 1\n$`, at(cp1, "get", "machineconfig")...)
-	s.expect(0, `^Applied configuration without a reboot\n$`, at(cp1, "apply-config", "-f", label)...)
 	s.expect(0, `MachineConfig persistent 2\n127.0.90.1 config MachineConfig v1alpha1 2\n$`, at(cp1, "get", "machineconfig")...)
+	s.expect(0, `^Applied configuration without a reboot\n$`, at(cp1, "apply-config", "-f", label)...)
+	s.expect(0, `MachineConfig persistent 3\n127.0.90.1 config MachineConfig v1alpha1 3\n$`, at(cp1, "get", "machineconfig")...)
 	s.expect(0, `^Applied configuration without a reboot\nThe config is applied in 'try' mode and will be automatically reverted back in 1s\n$`,
 		at(cp1, "apply-config", "--mode", "try", "--timeout", "1s", "-f", same)...)
-	s.expect(0, `MachineConfig persistent 2\n127.0.90.1 config MachineConfig v1alpha1 3\n$`, at(cp1, "get", "machineconfig")...)
+	s.expect(0, `MachineConfig persistent 3\n127.0.90.1 config MachineConfig v1alpha1 4\n$`, at(cp1, "get", "machineconfig")...)
 	s.must(s.lab.Wait(s.ctx, "the trial to be reverted", func() bool {
 		return strings.Contains(string(s.lab.Node("cp1").ConfigBytes()), "a: b\n")
 	}))
-	s.expect(0, `MachineConfig persistent 2\n127.0.90.1 config MachineConfig v1alpha1 4\n$`, at(cp1, "get", "machineconfig")...)
+	s.expect(0, `MachineConfig persistent 3\n127.0.90.1 config MachineConfig v1alpha1 5\n$`, at(cp1, "get", "machineconfig")...)
 }
 
 // members is a cluster that grew: a second control plane and a worker.
@@ -181,7 +224,9 @@ func members(s *story) {
 	s.must(s.lab.WaitReady(s.ctx, "w1"))
 	s.expect(0, `^NODE ID HOSTNAME PEER URLS CLIENT URLS LEARNER\n(127.0.90.1 [0-9a-f]{16} cp[12] https://127.0.90.[12]:2380 https://127.0.90.[12]:2379 false\n){2}$`,
 		at(cp1, "etcd", "members")...)
-	s.expect(1, `127.0.90.2: rpc error: code = AlreadyExists desc = etcd data directory is not empty\n`, at(cp2, "bootstrap")...)
+	s.same("container-extra/bootstrap-n3-second", at(cp2, "bootstrap")...)
+	s.sameAs("reader", "container-extra/reader-etcd-members", at(cp1, "etcd", "members")...)
+	s.same("container-configured/etcd-status", at(cp1, "etcd", "status")...)
 	s.expect(1, `rpc error: code = Unimplemented desc = bootstrap is only available on control plane nodes\n`, at(w1, "bootstrap")...)
 	s.expect(1, `rpc error: code = Unimplemented desc = member list is only available on control plane nodes\n`, at(w1, "etcd", "members")...)
 	// One endpoint speaks for the others; a worker forwards nothing.

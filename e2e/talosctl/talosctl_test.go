@@ -52,6 +52,9 @@ type story struct {
 	lab    *lab.Lab
 	dir    string
 	bundle *secrets.Bundle
+	// compared are the captures that were compared with, used how often each command was run.
+	compared map[string]bool
+	used     map[string]map[verdict]int
 }
 
 func newStory(t *testing.T) *story {
@@ -59,7 +62,7 @@ func newStory(t *testing.T) *story {
 	bin := binary(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
-	s := &story{t: t, ctx: ctx, bin: bin, dir: t.TempDir()}
+	s := &story{t: t, ctx: ctx, bin: bin, dir: t.TempDir(), compared: map[string]bool{}, used: map[string]map[verdict]int{}}
 	var err error
 	s.bundle, err = secrets.NewBundle(secrets.NewFixedClock(time.Now().Add(-time.Minute)), config.TalosVersion1_13)
 	s.must(err)
@@ -91,13 +94,15 @@ func (s *story) talosconfig(name string, r role.Role) {
 func (s *story) config(t machine.Type, hostname string, edits ...string) string {
 	s.t.Helper()
 	in, err := generate.NewInput("lab", "https://127.0.90.1:6443", "1.36.0",
-		generate.WithSecretsBundle(s.bundle), generate.WithVersionContract(config.TalosVersion1_13), generate.WithInstallDisk("/dev/vda"))
+		generate.WithSecretsBundle(s.bundle), generate.WithVersionContract(config.TalosVersion1_13), generate.WithInstallDisk("/dev/vda"),
+		generate.WithInstallImage("ghcr.io/siderolabs/installer:v1.13.5"))
 	s.must(err)
 	p, err := in.Config(t)
 	s.must(err)
 	b, err := p.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
 	s.must(err)
 	text := strings.Replace(string(b), "auto: stable", "hostname: "+hostname, 1)
+	text = strings.Replace(text, "    features:\n", "    time:\n        disabled: true\n    features:\n", 1)
 	for i := 0; i+1 < len(edits); i += 2 {
 		if !strings.Contains(text, edits[i]) {
 			s.t.Fatalf("edit config: %q is not in it", edits[i])
@@ -136,6 +141,7 @@ func (s *story) runAs(who string, args ...string) (string, int) {
 func (s *story) expect(rc int, pattern string, args ...string) string {
 	s.t.Helper()
 	out, got := s.run(args...)
+	s.note(source, args)
 	s.check(rc, got, pattern, out, args)
 	return out
 }
@@ -166,4 +172,29 @@ func (s *story) eventually(args ...string) string {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// watch runs a command that doesn't end until its output matches the pattern.
+func (s *story) watch(pattern string, args ...string) {
+	s.t.Helper()
+	s.note(source, args)
+	ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.bin, append(args, "--talosconfig", filepath.Join(s.dir, "admin"))...)
+	out, err := cmd.StdoutPipe()
+	s.must(err)
+	s.must(cmd.Start())
+	re := regexp.MustCompile("(?s)" + pattern)
+	var seen []byte
+	buf := make([]byte, 4096)
+	for !re.MatchString(blanks.ReplaceAllString(string(seen), " ")) {
+		n, err := out.Read(buf)
+		seen = append(seen, buf[:n]...)
+		if err != nil {
+			s.t.Errorf("talosctl %v printed\n%s\nwant a match of\n%s", args, seen, pattern)
+			break
+		}
+	}
+	cancel()
+	_ = cmd.Wait() // it was killed
 }

@@ -32,6 +32,10 @@ func (b *boot) showConfig() {
 	b.members = hostname
 	b.mu.Unlock()
 	b.showHostname(hostname)
+	b.node.mu.Lock()
+	synced := !b.node.badTime
+	b.node.mu.Unlock()
+	b.showTime(synced)
 	if b.complete() {
 		b.showIdentity()
 		b.showSecrets()

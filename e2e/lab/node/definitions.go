@@ -1,6 +1,7 @@
 package node
 
 import (
+	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/resource/meta"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
@@ -153,7 +154,7 @@ func definitions() []meta.ResourceWithRD {
 		&runtime.KernelParamDefaultSpec{},
 		&runtime.KernelParamStatus{},
 		&runtime.KmsgLogConfig{},
-		&runtime.LoadedKernelModule{},
+		loadedModule{&runtime.LoadedKernelModule{}},
 		&runtime.MaintenanceServiceConfig{},
 		&runtime.MaintenanceServiceRequest{},
 		&runtime.MachineResetSignal{},
@@ -218,4 +219,15 @@ func newDefinitions() []meta.ResourceWithRD {
 		&storage.LVMVolumeGroupSpec{},
 		&storage.LVMVolumeGroupStatus{},
 	}
+}
+
+// loadedModule is LoadedKernelModule with the short names that it has on 1.13; the library of the lab
+// gave them to 1.14's KernelModuleStatus.
+type loadedModule struct{ *runtime.LoadedKernelModule }
+
+// ResourceDefinition implements meta.ResourceDefinitionProvider.
+func (l loadedModule) ResourceDefinition() meta.ResourceDefinitionSpec {
+	spec := l.LoadedKernelModule.ResourceDefinition()
+	spec.Aliases = append([]resource.Type{"module", "modules"}, spec.Aliases...)
+	return spec
 }

@@ -31,7 +31,7 @@ func (b *boot) populate() {
 	put(b, "runtime.VersionController", runtime.NewVersion(), func(r *runtime.Version) {
 		*r.TypedSpec() = runtime.VersionSpec{Name: "Talos", Version: spec.TalosVersion}
 	})
-	put(b, "runtime.PlatformConfigApplyController", runtime.NewPlatformMetadataSpec(runtime.NamespaceName, runtime.PlatformMetadataID), func(r *runtime.PlatformMetadata) {
+	put(b, "network.PlatformConfigApplyController", runtime.NewPlatformMetadataSpec(runtime.NamespaceName, runtime.PlatformMetadataID), func(r *runtime.PlatformMetadata) {
 		*r.TypedSpec() = runtime.PlatformMetadataSpec{Platform: "metal", InstanceID: spec.UUID}
 	})
 	put(b, "runtime.SecurityStateController", runtime.NewSecurityStateSpec(runtime.NamespaceName), func(*runtime.SecurityState) {})
@@ -47,7 +47,13 @@ func (b *boot) populate() {
 }
 
 func (b *boot) showTime(synced bool) {
-	put(b, "time.SyncController", timeres.NewStatus(), func(r *timeres.Status) { r.TypedSpec().Synced = synced })
+	disabled := false
+	if cfg := b.config(); cfg != nil && cfg.NetworkTimeSyncConfig() != nil {
+		disabled = cfg.NetworkTimeSyncConfig().Disabled()
+	}
+	put(b, "time.SyncController", timeres.NewStatus(), func(r *timeres.Status) {
+		r.TypedSpec().Synced, r.TypedSpec().SyncDisabled = synced, disabled
+	})
 }
 
 func (b *boot) populateNetwork(spec Spec) {
