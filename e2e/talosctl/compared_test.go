@@ -78,7 +78,5 @@ var compared = []string{
 	"container-extra/reader-etcd-members",
 	"container-extra/reader-machineconfig",
 	"container-extra/wrong-ca-client",
-	"metal-reboot/apply-again-while-rebooting",
-	"metal-reboot/get-during-reboot",
 	"metal-reset/reset-cp",
 }

@@ -177,6 +177,13 @@ func (s *story) eventually(args ...string) string {
 // watch runs a command that doesn't end until its output matches the pattern.
 func (s *story) watch(pattern string, args ...string) {
 	s.t.Helper()
+	s.watchWhile("^", func() {}, pattern, args...)
+}
+
+// watchWhile does something once a command that doesn't end printed what matches ready, and waits
+// until all its output matches the pattern.
+func (s *story) watchWhile(ready string, act func(), pattern string, args ...string) {
+	s.t.Helper()
 	s.note(source, args)
 	ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
 	defer cancel()
@@ -184,12 +191,16 @@ func (s *story) watch(pattern string, args ...string) {
 	out, err := cmd.StdoutPipe()
 	s.must(err)
 	s.must(cmd.Start())
-	re := regexp.MustCompile("(?s)" + pattern)
+	first, re := regexp.MustCompile("(?s)"+ready), regexp.MustCompile("(?s)"+pattern)
 	var seen []byte
 	buf := make([]byte, 4096)
 	for !re.MatchString(blanks.ReplaceAllString(string(seen), " ")) {
 		n, err := out.Read(buf)
 		seen = append(seen, buf[:n]...)
+		if act != nil && first.MatchString(blanks.ReplaceAllString(string(seen), " ")) {
+			act()
+			act = nil
+		}
 		if err != nil {
 			s.t.Errorf("talosctl %v printed\n%s\nwant a match of\n%s", args, seen, pattern)
 			break

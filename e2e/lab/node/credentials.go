@@ -55,7 +55,7 @@ func (a *api) Kubeconfig(_ *emptypb.Empty, srv machine.MachineService_Kubeconfig
 	if err := a.checkControlPlane("kubeconfig"); err != nil {
 		return err
 	}
-	file, err := adminKubeconfig(a.boot.config(), time.Now())
+	file, err := adminKubeconfig(a.boot.config(), a.boot.node.now())
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (a *api) GenerateClientConfiguration(_ context.Context, in *machine.Generat
 		return nil, status.Error(codes.InvalidArgument, "crt_ttl should be positive")
 	}
 	roles, _ := role.Parse(in.Roles)
-	bundle, err := secrets.NewBundleFromConfig(secrets.NewFixedClock(time.Now()), a.boot.config())
+	bundle, err := secrets.NewBundleFromConfig(secrets.NewFixedClock(a.boot.node.now()), a.boot.config())
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,6 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"ichor.maesh.dev/ichor/e2e/lab/wire"
 )
@@ -323,7 +322,7 @@ func (e *etcdService) baseConfig() (*embed.Config, error) {
 	cfg.Name = e.name
 	cfg.Dir = e.b.disks.etcd()
 	cfg.LogLevel = "fatal"
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewNopCore()))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.b.etcdLogger())
 	cfg.TickMs, cfg.ElectionMs = t.TickMs, t.ElectionMs
 	cfg.UnsafeNoFsync = t.NoFsync
 	cfg.EnableGRPCGateway = false

@@ -5,6 +5,8 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	timeapi "github.com/siderolabs/talos/pkg/machinery/api/time"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -42,18 +44,18 @@ type timeAPI struct {
 	boot *boot
 }
 
-// Time implements time.TimeService: the time server's clock is the lab's.
-func (t timeAPI) Time(context.Context, *emptypb.Empty) (*timeapi.TimeResponse, error) {
-	return &timeapi.TimeResponse{Messages: []*timeapi.Time{{
-		Server: "lab", Localtime: timestamppb.New(t.boot.node.now()), Remotetime: timestamppb.Now(),
-	}}}, nil
+// Time implements time.TimeService: the first time server of the configuration is asked.
+func (t timeAPI) Time(ctx context.Context, _ *emptypb.Empty) (*timeapi.TimeResponse, error) {
+	servers, _ := t.boot.timeServers()
+	return t.TimeCheck(ctx, &timeapi.TimeRequest{Server: servers[0]})
 }
 
-// TimeCheck implements time.TimeService.
-func (t timeAPI) TimeCheck(ctx context.Context, in *timeapi.TimeRequest) (*timeapi.TimeResponse, error) {
-	r, err := t.Time(ctx, &emptypb.Empty{})
-	if err == nil {
-		r.Messages[0].Server = in.Server
+// TimeCheck implements time.TimeService: every time server's clock is the lab's, and right.
+func (t timeAPI) TimeCheck(_ context.Context, in *timeapi.TimeRequest) (*timeapi.TimeResponse, error) {
+	if in.Server == "" {
+		return nil, status.Error(codes.InvalidArgument, "ntp server is required")
 	}
-	return r, err
+	return &timeapi.TimeResponse{Messages: []*timeapi.Time{{
+		Server: in.Server, Localtime: timestamppb.New(t.boot.node.now()), Remotetime: timestamppb.Now(),
+	}}}, nil
 }
