@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,17 +10,20 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/minio/minio-go/v7/pkg/signer"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/pflag"
 
 	"ichor.maesh.dev/ichor/cmd/internal/config"
 	"ichor.maesh.dev/ichor/e2e/lab/cli"
+	"ichor.maesh.dev/ichor/e2e/lab/s3"
 )
 
 func TestMain(m *testing.M) {
@@ -48,14 +52,31 @@ func TestScripts(t *testing.T) {
 				{"GIT_COMMITTER_EMAIL", "ann@example.com"},
 				{"GIT_TERMINAL_PROMPT", "0"},
 				{"SOPS_AGE_KEY", ""},
+				{s3.EnvServer, s3Server()},
 				{"SOPS_AGE_KEY_FILE", ""},
 			} {
 				env.Setenv(kv[0], kv[1])
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"expand": expand, "ready": ready, "eventually": eventually, "env-file": envFile, "api": api, "post-status": postStatus},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"expand": expand, "ready": ready, "eventually": eventually, "env-file": envFile, "api": api, "post-status": postStatus, "s3-get": s3Get, "eventually-gone": eventuallyGone},
+		Condition: func(cond string) (bool, error) {
+			if cond != "s3" {
+				return false, fmt.Errorf("condition %q is not known", cond)
+			}
+			_, err := s3.Find()
+			return err == nil, nil
+		},
 	})
+}
+
+// s3Server is where the S3 server is, for scripts have a home folder of their own; "" when it is not built.
+func s3Server() string {
+	path, err := s3.Find()
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 // expand FILE...: puts $NET of the environment into files.
@@ -133,6 +154,46 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	data, err := io.ReadAll(resp.Body)
 	ts.Check(err)
 	fmt.Fprintln(ts.Stdout(), resp.StatusCode, string(data))
+}
+
+// s3-get: lists the lab's bucket with the keys of the env file, and prints status and answer.
+func s3Get(ts *testscript.TestScript, neg bool, _ []string) {
+	req, err := http.NewRequest(http.MethodGet, ts.Getenv("ICHOR_LAB_S3_ENDPOINT")+"/"+ts.Getenv("ICHOR_LAB_S3_BUCKET")+"/", http.NoBody)
+	ts.Check(err)
+	req.Header.Set("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD")
+	req = signer.SignV4(*req, ts.Getenv("AWS_ACCESS_KEY_ID"), ts.Getenv("AWS_SECRET_ACCESS_KEY"), "", ts.Getenv("AWS_REGION"))
+	resp, err := (&http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if neg {
+		if err == nil {
+			ts.Fatalf("an answer came: %s", resp.Status)
+		}
+		return
+	}
+	ts.Check(err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	fmt.Fprintln(ts.Stdout(), resp.StatusCode, strings.ReplaceAll(string(data), "\n", " "))
+}
+
+// eventually-gone PATH: waits until no process has a path of the script's folder among its arguments; with !, one has it now.
+func eventuallyGone(ts *testscript.TestScript, neg bool, args []string) {
+	path := []byte("\x00" + ts.MkAbs(args[0]) + "\x00")
+	look := func() bool {
+		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		ts.Check(err)
+		return slices.ContainsFunc(files, func(f string) bool {
+			cmdline, err := os.ReadFile(f)
+			return err == nil && bytes.Contains(cmdline, path)
+		})
+	}
+	found := look()
+	for end := time.Now().Add(10 * time.Second); found != neg && time.Now().Before(end); found = look() {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if found != neg {
+		ts.Fatalf("a process works on %s: %v", args[0], found)
+	}
 }
 
 // post-status REF: posts a failed check on a branch's tip, as Ichor would.

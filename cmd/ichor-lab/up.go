@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -31,13 +32,16 @@ With --with-kubernetes the control planes run a real API server, controller mana
 etcd, and every node a simulated kubelet; the programs are built once with hack/tools.sh kubernetes. Without
 it the kubeconfig names endpoints where nothing answers.
 
-Not in this lab yet: an S3 store.`,
+An S3 store starts when its server is built (hack/tools.sh versitygw); --s3 on builds it.`,
 		Example: `  ichor-lab up --repo ./fleet
   ichor-lab up --repo ./fleet --make-secrets --state /tmp/lab
   SOPS_AGE_KEY_FILE=age.key ichor-lab up --repo ./fleet --configured
   ichor-lab up --repo ./fleet --configured --with-kubernetes`,
 		Args: wants(cobra.NoArgs, "repo"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{cli.S3Auto, cli.S3On, cli.S3Off}, o.S3) {
+				return usageError{fmt.Errorf("--s3 %q: want auto, on or off", o.S3)}
+			}
 			level := slog.LevelWarn
 			if verbose {
 				level = slog.LevelDebug
@@ -56,6 +60,7 @@ Not in this lab yet: an S3 store.`,
 	f.StringVar(&o.ForgeRepo, "forge-repo", "lab/fleet", "owner/name of the repository on the forge")
 	f.BoolVar(&o.Real, "real-time", false, "let nodes take as long as real ones do (a reboot takes minutes)")
 	f.BoolVar(&o.Kubernetes, "with-kubernetes", false, "run real Kubernetes on the control planes, some 500 MB of memory each (hack/tools.sh kubernetes builds its programs once)")
+	f.StringVar(&o.S3, "s3", cli.S3Auto, "S3 store: auto (when its server is built), on (build it first, some minutes once), off")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log every request")
 	return cmd
 }
@@ -68,18 +73,6 @@ func downCommand() *cobra.Command {
 		Args:  usage(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return client(cmd).Down(cmd.Context()) },
 	}
-}
-
-func s3Command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "s3 cut|heal|corrupt",
-		Short: "Drive the S3 store (not in this lab yet)",
-		Args:  usage(cobra.ArbitraryArgs),
-		RunE: func(*cobra.Command, []string) error {
-			return fmt.Errorf("drive the S3 store: this lab has none yet; point a TalosEtcdBackup at a store of your own to try backups")
-		},
-	}
-	return cmd
 }
 
 // absolute path, for the lab runs in another folder; "" stays.

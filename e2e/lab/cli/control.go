@@ -126,6 +126,7 @@ func (s *Session) handler() http.Handler {
 	}))
 	mux.Handle("POST /nodes", handle(func(context.Context, none) ([]NodeInfo, error) { return s.nodes.List(), nil }))
 	mux.Handle("POST /node", handle(s.actOnNode))
+	mux.Handle("POST /s3", handle(s.actOnStore))
 	mux.Handle("POST /pulls", handle(func(context.Context, none) ([]forge.Pull, error) { return s.forge.Pulls(), nil }))
 	mux.Handle("POST /pull", handle(s.pull))
 	mux.Handle("POST /push", handle(s.push))

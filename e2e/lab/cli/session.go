@@ -21,6 +21,7 @@ import (
 
 	"ichor.maesh.dev/ichor/e2e/lab/forge"
 	"ichor.maesh.dev/ichor/e2e/lab/kube"
+	"ichor.maesh.dev/ichor/e2e/lab/s3"
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/fleet"
 )
@@ -46,6 +47,8 @@ type UpOptions struct {
 	Real bool
 	// Kubernetes runs real Kubernetes on the control planes.
 	Kubernetes bool
+	// S3 is S3Auto, S3On or S3Off (also when empty).
+	S3 string
 	// Events gets JSON lines, Said what a person should know.
 	Events, Said io.Writer
 	// Log of the parts.
@@ -69,6 +72,7 @@ type Session struct {
 	opt      UpOptions
 	forge    *forge.Forge
 	nodes    Nodes
+	store    *s3.Store // nil when there is none
 	machines []Machine
 	events   sync.Mutex
 	down     chan struct{}
@@ -106,6 +110,10 @@ func Up(ctx context.Context, o UpOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.forge.Close()) }()
+	if err := s.startStore(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.closeStore()) }()
 	if err := s.startNodes(ctx, fl); err != nil {
 		return err
 	}
@@ -279,6 +287,7 @@ func (s *Session) writeFiles(fl *fleet.Fleet, bundles map[string]*bundle.Bundle,
 		{"KUBECONFIG", path("kubeconfig")},
 		{"SOPS_AGE_KEY_FILE", keyFile},
 	}
+	vars = append(vars, s.storeVariables()...)
 	if talos != nil {
 		vars = append(vars, variable{"TALOSCONFIG", path("talosconfig")})
 	} else if err := os.Remove(path("talosconfig")); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -308,7 +317,9 @@ func (s *Session) serve(ctx context.Context) error {
 	} else {
 		s.say("no Kubernetes (--with-kubernetes): the kubeconfig names endpoints where nothing answers")
 	}
-	s.say("no S3 store: backups have nowhere to go in this lab yet")
+	if s.store != nil {
+		s.say("S3 store: %s, bucket %s (keys in %s)", s.store.Endpoint(), s.store.Bucket(), filepath.Join(s.opt.State, "env"))
+	}
 	s.say("in another terminal: . %s && ichor run", filepath.Join(s.opt.State, "env"))
 	s.emit("lab.ready", map[string]any{
 		"forge": s.forge.URL(), "repository": s.opt.ForgeRepo, "clone": s.forge.CloneURL(), "main": s.forge.Tip("main"),
