@@ -119,7 +119,7 @@ func (l *kubelet) untilDone(ctx context.Context, what string, f func(context.Con
 
 // trouble tells what the API server refused; that it can't be reached is nothing new on a node that starts.
 func (l *kubelet) trouble(what string, err error) {
-	if _, ok := errors.AsType[*apiError](err); !ok {
+	if _, ok := errors.AsType[*apiError](err); !ok || answered(err, http.StatusConflict) {
 		return
 	}
 	text := what + ": " + err.Error()
@@ -246,8 +246,8 @@ func (l *kubelet) status(before []condition, now string) map[string]any {
 
 // What a node of Talos 1.13 reports; nothing in the lab depends on it.
 const (
-	kernelVersion  = "6.18.34-talos"
-	runtimeVersion = "containerd://2.2.1"
+	kernelVersion  = "6.18.36-talos"
+	runtimeVersion = "containerd://2.2.5"
 )
 
 func resources(cpu, memory string) map[string]string {
@@ -371,6 +371,8 @@ func (l *kubelet) watchNode(ctx context.Context) {
 	}, tell)
 }
 
+var errTooEarly = errors.New("the cluster does not know the bootstrap token yet")
+
 // credentials are the kubelet's client certificate: the one on its disk, else a new one by TLS bootstrap with the
 // configuration's token; nil when ctx ended first.
 func (l *kubelet) credentials(ctx context.Context) *tls.Certificate {
@@ -378,8 +380,12 @@ func (l *kubelet) credentials(ctx context.Context) *tls.Certificate {
 		return cert
 	}
 	var cert *tls.Certificate
+	began := time.Now()
 	l.untilDone(ctx, "ask for a client certificate for Node "+l.name, func(ctx context.Context) (err error) {
 		cert, err = l.bootstrap(ctx)
+		if answered(err, http.StatusUnauthorized, http.StatusForbidden) && time.Since(began) < time.Minute {
+			return errTooEarly // a new cluster does not know the token yet
+		}
 		return err
 	})
 	return cert

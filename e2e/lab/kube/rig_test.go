@@ -34,7 +34,7 @@ import (
 var long = flag.Bool("long", false, "run the longest variants")
 
 // patience is how long anything may take on a slow machine. What succeeds doesn't wait for it.
-const patience = 4 * time.Minute
+const patience = 3 * time.Minute
 
 // rig is a lab with Kubernetes and one cluster.
 type rig struct {
@@ -66,7 +66,7 @@ func needTools(t *testing.T) kube.Tools {
 func newRig(t *testing.T, net byte, servers int) *rig {
 	t.Helper()
 	tools := needTools(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	t.Cleanup(cancel)
 	b, err := secrets.NewBundle(secrets.NewFixedClock(time.Now().Add(-time.Minute)), config.TalosVersion1_13)
 	must(t, err)

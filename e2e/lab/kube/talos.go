@@ -233,7 +233,8 @@ func (l *kubelet) mirrorPod(ctx context.Context, name, image, version string, re
 		}
 		err = &apiError{Code: http.StatusNotFound}
 	}
-	if answered(err, http.StatusNotFound) {
+	// A kubelet may not look at a pod that is not bound to its node: one that is not there is forbidden.
+	if answered(err, http.StatusNotFound, http.StatusForbidden) {
 		err = l.c.do(ctx, http.MethodPost, "/api/v1/namespaces/kube-system/pods", "", l.mirrorManifest(name, image, version, hash, uid), &p)
 	}
 	if err != nil || (p.Status.Phase == "Running" && p.ready() == ready) {
