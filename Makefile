@@ -26,11 +26,13 @@ demo: build ## Show the main job on simulated nodes, in about a minute
 test: deps ## Run the tests (unit, and end to end on the lab with real etcd, git and talosctl)
 	@hack/tools.sh talosctl >/dev/null
 	go test -timeout 20m $(PKGS)
+	@hack/tools.sh --built kubernetes || echo "skipped: the lab's tests with real Kubernetes; hack/tools.sh kubernetes builds it once (some minutes), make test-all does it too"
 
-test-all: deps ## Everything that is longer: race over all, many seeds, long fuzzing
+test-all: deps ## Everything that is longer: race over all, real Kubernetes, many seeds, long fuzzing
 	@hack/tools.sh talosctl >/dev/null
+	@hack/tools.sh kubernetes >/dev/null
 	go test -race -timeout 60m $(PKGS)
-	go test -timeout 60m ./e2e/scenarios ./e2e/scale ./sync/forge/gitea -args -long
+	go test -timeout 60m ./e2e/scenarios ./e2e/scale ./sync/forge/gitea ./e2e/lab/kube -args -long
 	$(MAKE) sim SEEDS=10000
 	$(MAKE) fuzz FUZZTIME=5m FUZZ=all
 

@@ -15,8 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/siderolabs/talos/pkg/machinery/config"
 )
 
 const nodeUser = "system:node:"
@@ -116,49 +114,4 @@ func (l *kubelet) sign(ctx context.Context, request []byte) ([]byte, error) {
 		}
 	}
 	return nil, errors.Join(fmt.Errorf("signing request %s was not answered", name), ctx.Err())
-}
-
-// bootstrapManifests are those of Talos's bootstrap manifests without which no kubelet joins: the token and who may use
-// it. The rest (CNI, kube-proxy, CoreDNS) needs containers and is not applied.
-func bootstrapManifests(cfg config.Provider) map[string]map[string]any {
-	binding := func(name, role string, groups ...string) map[string]any {
-		var subjects []any
-		for _, g := range groups {
-			subjects = append(subjects, map[string]any{"kind": "Group", "name": g, "apiGroup": "rbac.authorization.k8s.io"})
-		}
-		return map[string]any{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": name},
-			"subjects": subjects,
-			"roleRef":  map[string]any{"kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io"},
-		}
-	}
-	const (
-		bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/"
-		joining  = "system:bootstrappers:nodes"
-		csrs     = "system:certificates.k8s.io:certificatesigningrequests:"
-	)
-	t := cfg.Cluster().Token()
-	return map[string]map[string]any{
-		bindings + "system-bootstrap-node-bootstrapper":       binding("system-bootstrap-node-bootstrapper", "system:node-bootstrapper", joining, "system:nodes"),
-		bindings + "system-bootstrap-approve-node-client-csr": binding("system-bootstrap-approve-node-client-csr", csrs+"nodeclient", joining),
-		bindings + "system-bootstrap-node-renewal":            binding("system-bootstrap-node-renewal", csrs+"selfnodeclient", "system:nodes"),
-		"/api/v1/namespaces/kube-system/secrets/bootstrap-token-" + t.ID(): {
-			"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-			"metadata": map[string]any{"name": "bootstrap-token-" + t.ID(), "namespace": "kube-system"},
-			"stringData": map[string]string{
-				"token-id": t.ID(), "token-secret": t.Secret(), "usage-bootstrap-authentication": "true",
-				"auth-extra-groups": joining,
-			},
-		},
-	}
-}
-
-// applyManifests applies them on the server's side, as Talos does since 1.13.
-func applyManifests(ctx context.Context, c *client, cfg config.Provider) error {
-	for path, m := range bootstrapManifests(cfg) {
-		if err := c.do(ctx, http.MethodPatch, path+"?fieldManager=talos&force=true", "application/apply-patch+yaml", m, nil); err != nil {
-			return fmt.Errorf("apply bootstrap manifest %s: %w", path, err)
-		}
-	}
-	return nil
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +119,19 @@ func nodes(r *rig) {
 	}
 	r.eventually("1.36.0 True", "-n", "kube-system", "get", "pod", "kube-apiserver-cp1", "-o",
 		`jsonpath={.metadata.labels.app\.kubernetes\.io/version} {.status.conditions[?(@.type=="Ready")].status}`)
+}
+
+// talosKubeconfig: what talosctl kubeconfig gets from a control plane is an administrator's.
+func talosKubeconfig(r *rig) {
+	c := r.secure("cp1")
+	data, err := c.Kubeconfig(r.ctx)
+	must(r.t, err)
+	path := filepath.Join(r.dir, "from-talos")
+	must(r.t, os.WriteFile(path, data, 0o600))
+	out, err := exec.CommandContext(r.ctx, r.kubectlPath, "--kubeconfig", path, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `admin ["system:masters"`) {
+		r.t.Errorf("with Talos's kubeconfig: %v %s", err, out)
+	}
 }
 
 // access: nobody gets in without a certificate of this cluster's authority.

@@ -108,16 +108,24 @@ func (r *rig) happened(texts ...string) bool {
 	})
 }
 
-// applyConfig changes a machine's configuration through its API.
-func (r *rig) applyConfig(name string, kind mtype.Type, patch ...string) {
+// secure is an administrator's client of a machine.
+func (r *rig) secure(name string) *client.Client {
 	r.t.Helper()
 	cert, err := r.bundle.GenerateTalosAPIClientCertificateWithTTL(role.MakeSet(role.Admin), time.Hour)
 	must(r.t, err)
 	addr := r.lab.Node(name).Spec().Address.String()
 	c, err := client.New(r.ctx, client.WithConfig(clientconfig.NewConfig("lab", []string{addr}, r.bundle.Certs.OS.Crt, cert)))
 	must(r.t, err)
-	defer c.Close()
-	_, err = c.ApplyConfiguration(r.ctx, &machine.ApplyConfigurationRequest{Data: r.config(kind, name, patch...), Mode: machine.ApplyConfigurationRequest_NO_REBOOT})
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// applyConfig changes a machine's configuration through its API.
+func (r *rig) applyConfig(name string, kind mtype.Type, patch ...string) {
+	r.t.Helper()
+	_, err := r.secure(name).ApplyConfiguration(r.ctx, &machine.ApplyConfigurationRequest{
+		Data: r.config(kind, name, patch...), Mode: machine.ApplyConfigurationRequest_NO_REBOOT,
+	})
 	must(r.t, err)
 }
 
