@@ -105,3 +105,25 @@ func roleAndName(data []byte) (plane bool, hostname string) {
 	}
 	return true, node.HostnameOf(cfg)
 }
+
+// EnsureEtcd bootstraps etcd on the first of a cluster's control planes that is configured, unless one of them has some:
+// a lab that was killed at its start may have come that far and no further.
+func (l *Lab) EnsureEtcd(ctx context.Context, planes []string) error {
+	var first *node.Node
+	for _, name := range planes {
+		n := l.Node(name)
+		if n == nil || !n.Configured() || !n.Power() {
+			continue
+		}
+		if n.HasEtcd() {
+			return nil
+		}
+		if first == nil {
+			first = n
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return first.Bootstrap(ctx)
+}

@@ -85,6 +85,9 @@ func New(_ context.Context, opts Options) (*Lab, error) {
 		return nil, fmt.Errorf("start lab: %w", err)
 	}
 	for _, d := range dirs {
+		if !node.Recorded(filepath.Join(l.nodesDir(), d.Name())) {
+			continue // a lab was killed while it made the machine: there is nothing of it yet
+		}
 		if _, err := l.add(node.Spec{Name: d.Name()}); err != nil {
 			return nil, errors.Join(fmt.Errorf("start lab: %w", err), l.Close())
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -114,9 +115,15 @@ func (n *labNodes) startConfigured(ctx context.Context, fresh []Machine, conf *C
 	// All clusters at once: bringing up one is mostly waiting.
 	g, ctx := errgroup.WithContext(ctx)
 	for _, c := range conf.Fleet.Clusters {
-		if list := byCluster[c.Name]; len(list) > 0 {
-			g.Go(func() error { return n.startCluster(ctx, c.Name, list, conf) })
-		}
+		g.Go(func() error {
+			if err := n.lab.EnsureEtcd(ctx, n.planes(c.Name)); err != nil {
+				return err
+			}
+			if list := byCluster[c.Name]; len(list) > 0 {
+				return n.startCluster(ctx, c.Name, list, conf)
+			}
+			return nil
+		})
 	}
 	return g.Wait()
 }
@@ -155,6 +162,18 @@ func (n *labNodes) startCluster(ctx context.Context, cluster string, list []Mach
 		return fmt.Errorf("start configured cluster %s: %w", cluster, err)
 	}
 	return nil
+}
+
+// planes are the names of a cluster's control planes, in order.
+func (n *labNodes) planes(cluster string) []string {
+	var out []string
+	for _, m := range n.all() {
+		if m.Cluster == cluster && m.Role == v1alpha1.RoleControlPlane {
+			out = append(out, m.Node)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func (n *labNodes) all() []Machine {

@@ -48,3 +48,12 @@ func (n *Node) formed() {
 		n.emit("error", err.Error())
 	}
 }
+
+// Recorded tells whether a folder holds a machine.
+func Recorded(dir string) bool { return exists(disks{dir: dir}.record()) }
+
+// HasEtcd tells whether the machine has etcd data, or will form some at its start.
+func (n *Node) HasEtcd() bool { return n.initialCluster() != "" || !n.disks.etcdEmpty() }
+
+// Configured tells whether the machine has a configuration on its disk.
+func (n *Node) Configured() bool { return exists(n.disks.config()) }
