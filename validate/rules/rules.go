@@ -77,6 +77,8 @@ type Context struct {
 
 	// index has the machines of clusters that were asked for by name.
 	index map[*fleet.Cluster]map[string]*fleet.Machine
+	// policyCost is what the policies have cost so far.
+	policyCost uint64
 	// scan is what the secret scan found on head.
 	scan *secretScan
 }

@@ -19,7 +19,7 @@ import (
 
 // Bounds of one evaluation and one expression. A rule that walks all documents of a control plane costs some hundred.
 const (
-	maxCost       = 200_000
+	maxCost       = 20_000
 	maxExpression = 8 << 10
 	// checkEvery is how many steps of a comprehension pass between two looks at the context.
 	checkEvery = 100
@@ -41,7 +41,14 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 })
 
 // Expression is a compiled rule.
-type Expression struct{ program cel.Program }
+type Expression struct {
+	program cel.Program
+	// spent is the cost of the last evaluation.
+	spent uint64
+}
+
+// Spent is the cost of the last evaluation, in CEL's units.
+func (e *Expression) Spent() uint64 { return e.spent }
 
 // Compile compiles an expression that gives true or false. The error names the place in the expression.
 func Compile(text string) (*Expression, error) {
@@ -63,7 +70,7 @@ func Compile(text string) (*Expression, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Expression{program}, nil
+	return &Expression{program: program}, nil
 }
 
 // firstIssue gives the first complaint of CEL on one line: "1:9: undeclared reference to 'x'".
@@ -117,7 +124,11 @@ func (e *Expression) Eval(ctx context.Context, f *Facts) (bool, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	out, _, err := e.program.ContextEval(ctx, f.vars)
+	out, details, err := e.program.ContextEval(ctx, f.vars)
+	e.spent = maxCost
+	if details != nil && details.ActualCost() != nil {
+		e.spent = *details.ActualCost()
+	}
 	if err != nil {
 		if strings.Contains(err.Error(), "cost limit exceeded") {
 			return false, errors.New("it does too much: its cost is over the limit")
