@@ -210,7 +210,10 @@ func foreignCluster(r *R) {
 var badClientErrors = regexp.MustCompile(`remote error: tls: (unknown certificate authority|bad certificate)|broken pipe|connection reset by peer|EOF`)
 
 func foreignClient(r *R) {
-	c := r.with(r.s.ControlPlane, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{r.strangersCert()}})
+	stranger := r.strangersCert()
+	c := r.with(r.s.ControlPlane, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return &stranger, nil // whatever authorities the server names
+	}})
 	_, err := c.MachineClient.Version(r.ctx, empty())
 	if status.Code(err) != codes.Unavailable || !badClientErrors.MatchString(msgOf(err)) {
 		r.Errorf("a client certificate of a stranger: %v", err)
@@ -279,7 +282,10 @@ func rollbackToNothing(r *R) {
 		r.Skip("a node that has been upgraded would go back: it needs leave to change nodes (-destructive)")
 	}
 	_, err := r.admin(r.s.ControlPlane).MachineClient.Rollback(r.ctx, &machine.RollbackRequest{})
-	r.is("Rollback", err, codes.Unknown, "file does not exist")
+	// "file does not exist" was seen where no boot loader had been installed; with one it names the label.
+	if msg := status.Convert(err).Message(); status.Code(err) != codes.Unknown || (msg != "file does not exist" && msg != `cannot rollback to "", label does not exist`) {
+		r.Errorf("Rollback: %v", err)
+	}
 }
 
 func files(r *R) {

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -188,7 +189,7 @@ var unmetBefore = []string{
 
 func bootstrapTooEarly(r *R) {
 	a := r.s.Maintenance
-	early := 0
+	early, longest := 0, time.Duration(0)
 	r.wait("the container runtime", func() error {
 		c, err := r.s.dial(r.ctx, a, r.s.Talosconfig)
 		if err != nil {
@@ -207,6 +208,9 @@ func bootstrapTooEarly(r *R) {
 		if up := r.services(c)["cri"]; up.GetState() == "Running" && up.GetHealth().GetHealthy() {
 			return nil
 		}
+		if early == 2 { // a third might be one too many: it could be accepted
+			return errSame
+		}
 		start := time.Now()
 		_, err = c.MachineClient.Bootstrap(r.brief(10*time.Second), &machine.BootstrapRequest{})
 		took := time.Since(start)
@@ -221,13 +225,15 @@ func bootstrapTooEarly(r *R) {
 		if r.s.minor >= 14 && took > time.Second/2 {
 			r.Errorf("it took %s, want it at once", took)
 		}
-		if r.s.minor < 14 && took < r.bootstrapWait() {
-			r.Errorf("it took %s, want %s and more", took, r.bootstrapWait())
-		}
+		longest = max(longest, took)
 		return errSame
 	})
 	if early == 0 {
 		r.Skip("the container runtime was up before it could be asked")
+	}
+	// A boot that ends meanwhile, as after an installation, ends the wait.
+	if r.s.minor < 14 && longest < r.bootstrapWait() {
+		r.Errorf("it took %s at most, want %s", longest, r.bootstrapWait())
 	}
 }
 
@@ -305,10 +311,18 @@ func (r *R) hanging(c *client.Client) map[string]error {
 			return first(c.MachineClient.EtcdSnapshot(r.brief(deadline), &machine.EtcdSnapshotRequest{}))
 		},
 	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
 	out := map[string]error{}
 	for name, f := range calls {
-		out[name] = f()
+		wg.Go(func() {
+			err := f()
+			mu.Lock()
+			defer mu.Unlock()
+			out[name] = err
+		})
 	}
+	wg.Wait()
 	return out
 }
 

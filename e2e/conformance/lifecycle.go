@@ -35,15 +35,13 @@ func autoReboots(r *R) {
 	r.is("a second apply", err, codes.FailedPrecondition, "configuration was already applied and node is rebooting, cannot apply more configuration changes until next reboot")
 	r.waitBoot(a, before)
 	c = r.admin(a)
-	want(r, "what runs after the reboot", string(r.running(c)), string(data))
+	r.same("what runs after the reboot", r.running(c), data)
 	want(r, "MachineConfigs after the reboot", ids(r.versions(c)), "v1alpha1")
 	// The next apply makes the persistent one again. In mode REBOOT the way back needs no reason.
+	before = r.bootOf(a)
 	m = r.apply(c, base, reboot)
 	want(r, "text of mode REBOOT", m.GetModeDetails(), textReboot)
-	before, err = r.read(c, "/proc/sys/kernel/random/boot_id")
-	if err == nil {
-		r.waitBoot(a, before)
-	}
+	r.waitBoot(a, before)
 	c = r.admin(a)
 	r.apply(c, r.running(c), noReboot)
 	want(r, "MachineConfigs after the next apply", ids(r.versions(c)), "persistent v1alpha1")

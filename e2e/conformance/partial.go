@@ -58,7 +58,7 @@ func conflictP2(r *R) {
 }
 
 func controlPlaneDocsOnWorker(r *R) {
-	data := string(r.s.bench.Config(mtype.TypeWorker, "any", 14)) + "---\napiVersion: v1alpha1\nkind: KubeAPIServerConfig\n"
+	data := string(r.s.bench.Config(mtype.TypeWorker, "any", 14)) + "---\napiVersion: v1alpha1\nkind: KubeAPIServerConfig\nimage: registry.k8s.io/kube-apiserver:v1.36.0\n"
 	_, err := r.dry(r.insecure(r.s.Maintenance), []byte(data), auto)
 	r.has("a worker's", err, codes.InvalidArgument, "the following document kinds are only allowed on control plane machines: [KubeAPIServerConfig]")
 }

@@ -1,11 +1,15 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +26,7 @@ type R struct {
 	s        *site
 	failures []string
 	skip     string
+	mu       sync.Mutex
 	closers  []func() error
 }
 
@@ -46,7 +51,31 @@ func (r *R) Errorf(format string, args ...any) {
 	for depth := 2; strings.HasSuffix(file, "result.go") || strings.HasSuffix(file, "ask.go"); depth++ {
 		_, file, line, _ = runtime.Caller(depth)
 	}
-	r.failures = append(r.failures, fmt.Sprintf("%s:%d: %s", file[strings.LastIndex(file, "/")+1:], line, fmt.Sprintf(format, args...)))
+	text := fmt.Sprintf("%s:%d: %s", file[strings.LastIndex(file, "/")+1:], line, masked(fmt.Sprintf(format, args...)))
+	if !slices.Contains(r.failures, text) && len(r.failures) < 20 { // what is looked at again and again is said once
+		r.failures = append(r.failures, text)
+	}
+}
+
+// secretLine is a line of a configuration, or of a difference between two, that has a secret.
+var secretLine = regexp.MustCompile(`(?i)((?:key|token|secret|crt|cert|encryptionsecret|id)\\?"?:\s*)[^\s,}\\]{6,}`)
+
+// masked takes what nodes answer and leaves out what no output may have: configurations' secrets.
+func masked(text string) string { return secretLine.ReplaceAllString(text, "${1}(masked)") }
+
+// same compares configurations without showing them.
+func (r *R) same(what string, got, wanted []byte) {
+	if bytes.Equal(got, wanted) {
+		return
+	}
+	var lines []string
+	old := strings.Split(string(wanted), "\n")
+	for line := range strings.Lines(string(got)) {
+		if !slices.Contains(old, strings.TrimRight(line, "\n")) && len(lines) < 5 {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	r.Errorf("%s: it has %d bytes, want %d; lines that should not be there: %q", what, len(got), len(wanted), lines)
 }
 
 // Fatalf notes a difference and ends the case.
@@ -129,6 +158,8 @@ func (r *R) pause(d time.Duration) {
 // brief is the case's context with a deadline for one call.
 func (r *R) brief(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(r.ctx, d)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.closers = append(r.closers, func() error { cancel(); return nil })
 	return ctx
 }

@@ -11,10 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
 	mtype "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
@@ -63,12 +67,10 @@ func (s *site) learn(ctx context.Context, addr string) error {
 		return err
 	}
 	defer c.Close() //nolint:errcheck // nothing was written
-	resp, err := c.MachineClient.Version(ctx, &emptypb.Empty{})
+	tag, mode, err := describe(ctx, c)
 	if err != nil {
 		return err
 	}
-	v := resp.GetMessages()[0]
-	tag := v.GetVersion().GetTag()
 	parts := strings.Split(strings.TrimPrefix(tag, "v"), ".")
 	if len(parts) < 3 || parts[0] != "1" {
 		return fmt.Errorf("it says it is Talos %q, and the suite knows 1.x only", tag)
@@ -77,11 +79,36 @@ func (s *site) learn(ctx context.Context, addr string) error {
 	if err != nil {
 		return fmt.Errorf("it says it is Talos %q: %w", tag, err)
 	}
-	if s.tag != "" && (s.minor != minor || s.mode != v.GetPlatform().GetMode()) {
-		return fmt.Errorf("it is %s (%s), another node is %s (%s): give nodes of one kind", tag, v.GetPlatform().GetMode(), s.tag, s.mode)
+	if s.tag != "" && (s.minor != minor || s.mode != mode) {
+		return fmt.Errorf("it is %s (%s), another node is %s (%s): give nodes of one kind", tag, mode, s.tag, s.mode)
 	}
-	s.tag, s.minor, s.mode = tag, minor, v.GetPlatform().GetMode()
+	s.tag, s.minor, s.mode = tag, minor, mode
 	return nil
+}
+
+// describe asks a node for its version and form. The maintenance server of 1.12 has no Version
+// call for strangers; its resources say the same.
+func describe(ctx context.Context, c *client.Client) (tag, mode string, err error) {
+	resp, err := c.MachineClient.Version(ctx, &emptypb.Empty{})
+	if err == nil {
+		v := resp.GetMessages()[0]
+		return v.GetVersion().GetTag(), v.GetPlatform().GetMode(), nil
+	}
+	if status.Code(err) != codes.Unimplemented {
+		return "", "", err
+	}
+	version, err := safe.StateGetByID[*runtime.Version](ctx, c.COSI, "version")
+	if err != nil {
+		return "", "", err
+	}
+	platform, err := safe.StateGetByID[*runtime.PlatformMetadata](ctx, c.COSI, runtime.PlatformMetadataID)
+	if err != nil {
+		return "", "", err
+	}
+	if mode = platform.TypedSpec().Platform; mode != "container" {
+		mode = "metal"
+	}
+	return version.TypedSpec().Version, mode, nil
 }
 
 // dial makes a client of a node that may be asked; cfg nil means without a certificate.

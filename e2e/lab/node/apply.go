@@ -2,9 +2,11 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/hashicorp/go-multierror"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configdiff"
@@ -108,6 +110,9 @@ func (b *boot) vet(ctx context.Context, in *machine.ApplyConfigurationRequest, m
 		return nil, nil, status.Error(codes.Unimplemented, "the REBOOT mode is not supported, please use AUTO or NO_REBOOT modes instead")
 	}
 	warnings, err := cfg.ValidateAtRuntime(ctx, b.state, metal{installed: b.disks.installed()})
+	if rel.minor < 14 {
+		err = without(err, "etcd encryption config is required for control plane machines")
+	}
 	if err != nil {
 		text := err.Error()
 		if maintenance && rel.oldMaintenance {
@@ -116,6 +121,21 @@ func (b *boot) vet(ctx context.Context, in *machine.ApplyConfigurationRequest, m
 		return nil, nil, status.Error(codes.InvalidArgument, text)
 	}
 	return cfg, warnings, nil
+}
+
+// without leaves one out of the errors that the library finds: the node's own version does not have it.
+func without(err error, text string) error {
+	var all *multierror.Error
+	if !errors.As(err, &all) {
+		return err
+	}
+	var rest *multierror.Error
+	for _, e := range all.Errors {
+		if e.Error() != text {
+			rest = multierror.Append(rest, e)
+		}
+	}
+	return rest.ErrorOrNil()
 }
 
 // decideMode works out what will be done, and the words for it.

@@ -38,8 +38,9 @@ func names(hostname string) []string {
 }
 
 // apiCert issues the certificate of the secure API from the cluster's machine CA. The SANs are
-// those of Talos: the node's addresses, loopback, the hostname and machine.certSANs.
-func apiCert(ca *CA, now time.Time, addr netip.Addr, hostname string, certSANs []string) (*tls.Certificate, error) {
+// those of Talos: the node's addresses, loopback, the hostname and machine.certSANs. An address
+// inside of Kubernetes' networks does not count as the node's.
+func apiCert(ca *CA, now time.Time, addr netip.Addr, inKubernetes bool, hostname string, certSANs []string) (*tls.Certificate, error) {
 	authority, err := x509.NewCertificateAuthorityFromCertificateAndKey(ca)
 	if err != nil {
 		return nil, fmt.Errorf("load machine CA: %w", err)
@@ -53,7 +54,11 @@ func apiCert(ca *CA, now time.Time, addr netip.Addr, hostname string, certSANs [
 			dns = append(dns, san)
 		}
 	}
-	return issue(authority, now, addr, dns, x509.CommonName(hostname), x509.IPAddresses(append(ips, loopbacks(addr)...)))
+	own := loopbacks(addr)
+	if inKubernetes {
+		own = own[1:]
+	}
+	return issue(authority, now, addr, dns, x509.CommonName(hostname), x509.IPAddresses(append(ips, own...)))
 }
 
 func loopbacks(addr netip.Addr) []net.IP {

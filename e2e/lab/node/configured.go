@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -190,13 +191,28 @@ func (b *boot) showSecrets() {
 	})
 }
 
+// inKubernetes says whether the node's address lies inside the pod or service networks: Talos then
+// takes it for one of Kubernetes' (seen on 1.13.5: the API's certificate leaves it out).
+func (b *boot) inKubernetes() bool {
+	cfg, addr := b.config(), b.node.Spec().Address
+	if cfg == nil || cfg.K8sNetworkConfig() == nil {
+		return false
+	}
+	within := func(p netip.Prefix) bool { return p.Contains(addr) }
+	return slices.ContainsFunc(cfg.K8sNetworkConfig().ServiceCIDRs(), within) || slices.ContainsFunc(cfg.K8sNetworkConfig().PodCIDRs(), within)
+}
+
 // showNode writes the node's Kubernetes name and addresses, and what etcd will run with.
 func (b *boot) showNode(hostname string) {
 	spec, cfg := b.node.Spec(), b.config()
 	prefix := netip.PrefixFrom(spec.Address, prefixBits)
+	own, k8sOnly := []netip.Prefix{prefix}, []netip.Prefix(nil)
+	if b.inKubernetes() {
+		own, k8sOnly = nil, own
+	}
 	for _, id := range []string{network.NodeAddressCurrentID, network.NodeAddressRoutedID, network.NodeAddressAccumulativeID} {
-		b.putNodeAddress(network.FilteredNodeAddressID(id, k8s.NodeAddressFilterNoK8s), prefix)
-		b.putNodeAddress(network.FilteredNodeAddressID(id, k8s.NodeAddressFilterOnlyK8s))
+		b.putNodeAddress(network.FilteredNodeAddressID(id, k8s.NodeAddressFilterNoK8s), own...)
+		b.putNodeAddress(network.FilteredNodeAddressID(id, k8s.NodeAddressFilterOnlyK8s), k8sOnly...)
 	}
 	if hostname == "" || !kubernetes(cfg) {
 		return

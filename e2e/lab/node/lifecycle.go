@@ -89,5 +89,9 @@ func (b *boot) leaveForReset(ctx context.Context) error {
 	if e == nil || b.disks.etcdEmpty() || (st != stRunning && st != stStopping && st != stFailed) {
 		return nil
 	}
+	// Seen on a virtual machine: some 15 s pass before the member goes, or can't.
+	if !sleep(ctx, b.node.opts.Timings.Stop) {
+		return ctx.Err()
+	}
 	return e.leave(ctx)
 }

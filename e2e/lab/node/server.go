@@ -210,7 +210,7 @@ func (b *boot) certify(s *server) error {
 			cas = append(cas, ca.Crt)
 		}
 		if b.machineType().IsControlPlane() {
-			if cert, err = apiCert(sec.IssuingCA(), now, spec.Address, hostname, sec.CertSANs()); err == nil {
+			if cert, err = apiCert(sec.IssuingCA(), now, spec.Address, b.inKubernetes(), hostname, sec.CertSANs()); err == nil {
 				proxy, err = proxyCert(sec.IssuingCA(), now)
 			}
 		} else {
@@ -252,7 +252,7 @@ func (b *boot) askTrustd(hostname string, certSANs []string) (*tls.Certificate, 
 		if up, _ := pb.svc.is("trustd"); !up || b.node.opts.Net.Verdict(b.node.Name(), peer.Name()) != wire.Open {
 			continue
 		}
-		return apiCert(cfg.Machine().Security().IssuingCA(), peer.now(), b.node.Spec().Address, hostname, certSANs)
+		return apiCert(cfg.Machine().Security().IssuingCA(), peer.now(), b.node.Spec().Address, b.inKubernetes(), hostname, certSANs)
 	}
 	return nil, errors.New("no control plane's trustd answers")
 }
