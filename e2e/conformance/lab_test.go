@@ -80,7 +80,7 @@ func newLabBench(t *testing.T) *labBench {
 		t.Fatal(err)
 	}
 	timings := node.Fast()
-	timings.Install = 1200 * time.Millisecond // long enough to be looked at
+	timings.Install, timings.Stop = 1200*time.Millisecond, 400*time.Millisecond // long enough to be looked at
 	l, err := lab.New(t.Context(), lab.Options{StateDir: t.TempDir(), Timings: &timings, OnEvent: func(e node.Event) {
 		t.Logf("%s %s %s %.300s", e.Time.Format("05.000"), e.Node, e.Kind, e.Detail)
 	}})

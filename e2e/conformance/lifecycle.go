@@ -1,8 +1,9 @@
 package conformance
 
 import (
-	"errors"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc/codes"
@@ -72,43 +73,52 @@ func rebootSequence(r *R) {
 // machined's socket gone or the port closed, no answer, then the stages that follow.
 func (r *R) goesDown(a, stage string, after ...string) {
 	var seen []string
-	r.wait(a+" to go down and come back", func() error {
-		st, err := r.freshStatus(a)
-		msg := msgOf(err)
-		switch {
-		case err == nil && st.stage == stage:
-			note(&seen, stage)
-			if !st.ready || len(st.unmet) != 0 {
+	open := r.admin(a) // a connection that exists sees the last moments; a new one takes time to come about
+	steps := append([]string{stage, "machined is gone", "no answer"}, after...)
+	deadline := time.Now().Add(r.s.Patience / 2)
+	for len(seen) == 0 || seen[len(seen)-1] != after[len(after)-1] {
+		st, err := r.status(open)
+		if err != nil && !strings.Contains(msgOf(err), machinedGone) {
+			st, err = r.freshStatus(a)
+		}
+		switch step := downStep(st, err); {
+		case step == "" || (len(seen) == 0 && step != stage): // nothing, or it has not begun
+		default:
+			note(&seen, step)
+			if step == stage && (!st.ready || len(st.unmet) != 0) {
 				r.Errorf("while %s it is %s", stage, st)
 			}
-		case err == nil && len(seen) < 2: // it has not begun
-			return errors.New(st.String())
-		case err == nil:
-			note(&seen, st.stage)
-			if st.stage == after[len(after)-1] {
-				return nil
-			}
-		case strings.Contains(msg, "dial unix /system/run/machined/machine.sock: connect: no such file or directory"):
-			note(&seen, "machined is gone")
-		case strings.Contains(msg, "connect: connection refused"), strings.Contains(msg, "no route to host"), status.Code(err) == codes.DeadlineExceeded,
-			strings.Contains(msg, "i/o timeout"), strings.Contains(msg, "context deadline exceeded"):
-			note(&seen, "no answer")
-		case strings.Contains(msg, "EOF"), strings.Contains(msg, "reset by peer"), strings.Contains(msg, "broken pipe"), strings.Contains(msg, "closing transport"):
-			// a connection that was open when the port closed
-		default:
-			note(&seen, msg)
 		}
-		return errors.New(msg)
-	})
-	r.ordered("the node", seen, append([]string{stage, "machined is gone", "no answer"}, after...)...)
-	for _, step := range []string{stage, "no answer"} {
-		if !strings.Contains(strings.Join(seen, "|"), step) {
+		if time.Now().After(deadline) || r.ctx.Err() != nil {
+			r.Fatalf("waited for %s to go down and come back: it was seen %q", a, seen)
+		}
+		r.pause(5 * time.Millisecond)
+	}
+	r.ordered("the node", seen, steps...)
+	for _, step := range steps[:3] {
+		if !slices.Contains(seen, step) && (r.s.bench != nil || step != "machined is gone") {
 			r.Errorf("it was never seen %q: %q", step, seen)
 		}
 	}
-	if r.s.bench != nil && !strings.Contains(strings.Join(seen, "|"), "machined is gone") {
-		r.Errorf("it was never caught with machined gone: %q", seen)
+}
+
+const machinedGone = "dial unix /system/run/machined/machine.sock: connect: no such file or directory"
+
+// downStep names what a node shows on its way; empty for a connection that broke as the port closed.
+func downStep(st machineStatus, err error) string {
+	msg := msgOf(err)
+	switch {
+	case err == nil:
+		return st.stage
+	case strings.Contains(msg, machinedGone):
+		return "machined is gone"
+	case strings.Contains(msg, "connect: connection refused"), strings.Contains(msg, "no route to host"), status.Code(err) == codes.DeadlineExceeded,
+		strings.Contains(msg, "i/o timeout"), strings.Contains(msg, "context deadline exceeded"):
+		return "no answer"
+	case strings.Contains(msg, "EOF"), strings.Contains(msg, "reset by peer"), strings.Contains(msg, "broken pipe"), strings.Contains(msg, "closing transport"):
+		return ""
 	}
+	return msg
 }
 
 // bootOf is the running boot's identity.

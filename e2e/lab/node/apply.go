@@ -110,7 +110,10 @@ func (b *boot) vet(ctx context.Context, in *machine.ApplyConfigurationRequest, m
 		return nil, nil, status.Error(codes.Unimplemented, "the REBOOT mode is not supported, please use AUTO or NO_REBOOT modes instead")
 	}
 	warnings, err := cfg.ValidateAtRuntime(ctx, b.state, metal{installed: b.disks.installed()})
-	if rel.minor < 14 {
+	if rel.minor >= 14 {
+		err = joinErrors(err, misplaced(cfg, in.GetData())...)
+		warnings = append(warnings, deprecated(cfg)...)
+	} else {
 		err = without(err, "etcd encryption config is required for control plane machines")
 	}
 	if err != nil {

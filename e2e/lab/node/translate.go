@@ -2,11 +2,15 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	mtype "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/meta"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	yaml "go.yaml.in/yaml/v3"
@@ -142,11 +146,47 @@ func complete(cfg *v1alpha1.Config) {
 	}
 }
 
-// controlPlaneOnly are the newer kinds that a worker may not have (container-apply-modes/validate-conflicts.txt).
+// controlPlaneOnly are the kinds that a worker of 1.14 may not have (container-apply-modes/dryrun-all-modes.txt).
 var controlPlaneOnly = set(
-	"KubeAggregatorCAConfig", "KubeServiceAccountConfig", "KubeCoreDNSConfig", "KubeExternalManifestConfig",
-	"KubeInlineManifestConfig", "KubeTalosAPIAccessConfig",
+	"KubeAPIServerConfig", "KubeAdmissionControlConfig", "KubeAggregatorCAConfig", "KubeAuditPolicyConfig",
+	"KubeAuthenticationConfig", "KubeAuthorizerConfig", "KubeControllerManagerConfig", "KubeCoreDNSConfig",
+	"KubeEtcdEncryptionConfig", "KubeExternalManifestConfig", "KubeFlannelCNIConfig", "KubeInlineManifestConfig",
+	"KubeProxyConfig", "KubeSchedulerConfig", "KubeServiceAccountConfig", "KubeTalosAPIAccessConfig",
 )
+
+// misplaced refuses a worker's documents that only control planes may have.
+func misplaced(cfg config.Provider, data []byte) []error {
+	if cfg.Machine() == nil || cfg.Machine().Type() != mtype.TypeWorker {
+		return nil
+	}
+	only := map[string]bool{}
+	for _, d := range split(data) {
+		if controlPlaneOnly[d.Kind] {
+			only[d.Kind] = true
+		}
+	}
+	if len(only) == 0 {
+		return nil
+	}
+	kinds := strings.Join(slices.Sorted(maps.Keys(only)), " ")
+	return []error{fmt.Errorf("the following document kinds are only allowed on control plane machines: [%s]", kinds)}
+}
+
+// deprecated are 1.14's warnings about sections of the v1alpha1 document.
+func deprecated(cfg config.Provider) []string {
+	raw := cfg.RawV1Alpha1()
+	if raw == nil || raw.MachineConfig == nil {
+		return nil
+	}
+	var out []string
+	if len(raw.MachineConfig.MachineFiles) > 0 {
+		out = append(out, ".machine.files is deprecated; use dedicated configuration documents instead")
+	}
+	if len(raw.MachineConfig.MachineBaseRuntimeSpecOverrides.Object) > 0 {
+		out = append(out, ".machine.baseRuntimeSpecOverrides is deprecated; use a CRIBaseRuntimeSpecConfig document instead")
+	}
+	return out
+}
 
 // conflicts are the newer documents' quarrels with the v1alpha1 document, in 1.14's words.
 func conflicts(cfg *v1alpha1.Config, newer []document) []error {
@@ -173,15 +213,6 @@ func conflicts(cfg *v1alpha1.Config, newer []document) []error {
 		case "DiscoveryIdentityConfig":
 			say(c.ClusterID != "" || c.ClusterSecret != "", "cluster identity is already configured in .cluster.id/.cluster.secret of the v1alpha1 config")
 		}
-	}
-	if m.MachineType == "worker" {
-		var only []string
-		for _, d := range newer {
-			if controlPlaneOnly[d.Kind] {
-				only = append(only, d.Kind)
-			}
-		}
-		say(len(only) > 0, "the following document kinds are only allowed on control plane machines: ["+strings.Join(only, " ")+"]")
 	}
 	return out
 }
