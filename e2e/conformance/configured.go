@@ -62,7 +62,23 @@ func configuredCases() []Case {
 	}
 }
 
+// mayBootstrap makes sure that Bootstrap will be refused, because it would act on a control plane
+// without etcd's data.
+func (r *R) mayBootstrap(addrs ...string) {
+	for _, a := range addrs {
+		c := r.admin(a)
+		if s := r.services(c)["etcd"]; s.GetState() != "Running" {
+			r.Skip("etcd of %s is %q: Bootstrap might act on it", a, s.GetState())
+		}
+		members, err := r.members(c, true)
+		if err != nil || len(members) == 0 {
+			r.Skip("etcd of %s does not list its members (%v): Bootstrap might act on it", a, err)
+		}
+	}
+}
+
 func bootstrapAgain(r *R) {
+	r.mayBootstrap(r.s.ControlPlane)
 	_, err := r.admin(r.s.ControlPlane).MachineClient.Bootstrap(r.ctx, &machine.BootstrapRequest{})
 	r.is("Bootstrap", err, codes.AlreadyExists, "etcd data directory is not empty")
 }
@@ -148,6 +164,7 @@ func containerHardware(r *R) {
 }
 
 func routingToOne(r *R) {
+	r.mayBootstrap(r.s.ControlPlane, r.s.Second)
 	c := r.admin(r.s.ControlPlane)
 	for _, target := range []string{r.s.ControlPlane, r.s.Second} {
 		ctx := r.node(target)
@@ -163,6 +180,7 @@ func routingToOne(r *R) {
 }
 
 func routingToMany(r *R) {
+	r.mayBootstrap(r.s.ControlPlane, r.s.Second)
 	c := r.admin(r.s.ControlPlane)
 	for _, targets := range [][]string{{r.s.Second}, {r.s.ControlPlane, r.s.Second}} {
 		ctx := r.nodes(targets...)
@@ -261,6 +279,9 @@ func readerRole(r *R) {
 
 func workerCalls(r *R) {
 	c := r.admin(r.s.Worker)
+	if y, err := r.yamlOf(c, "config", "MachineTypes.config.talos.dev", "machine-type"); err != nil || strings.TrimSpace(y) != "worker" {
+		r.Fatalf("%s was named as a worker and says it is %q (%v): nothing more was asked", r.s.Worker, strings.TrimSpace(y), err)
+	}
 	mc := c.MachineClient
 	_, err := mc.Bootstrap(r.ctx, &machine.BootstrapRequest{})
 	r.is("Bootstrap", err, codes.Unimplemented, "bootstrap is only available on control plane nodes")

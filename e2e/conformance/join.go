@@ -76,6 +76,7 @@ func secondJoins(r *R) {
 }
 
 func bootstrapSecond(r *R) {
+	r.mayBootstrap(r.s.Second)
 	_, err := r.admin(r.s.Second).MachineClient.Bootstrap(r.ctx, &machine.BootstrapRequest{})
 	r.is("Bootstrap", err, codes.AlreadyExists, "etcd data directory is not empty")
 }
