@@ -11,9 +11,9 @@ import (
 
 	cosi "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/cosi-project/runtime/pkg/state"
-	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
@@ -58,7 +58,7 @@ func (r *R) nodes(targets ...string) context.Context {
 }
 
 func (r *R) mayAsk(addr string) {
-	if slices.Contains(r.s.Deny, addr) || (addr != r.s.Absent && !slices.Contains(r.s.named(), addr) && !slices.Contains(r.s.extra, addr)) {
+	if r.s.denied(addr) || (addr != r.s.Absent && !slices.Contains(r.s.named(), addr) && !slices.Contains(r.s.extra, addr)) {
 		r.Fatalf("node %q was not named or is denied", addr)
 	}
 }

@@ -169,7 +169,7 @@ func onlyMemberReset(r *R) {
 	data := r.running(r.admin(a))
 	_, err := r.admin(a).MachineClient.Reset(r.ctx, &machine.ResetRequest{Graceful: true, Reboot: true})
 	r.must(err)
-	r.goesDown(a, "resetting", "booting", "running")
+	r.goesDown(a, "resetting", "rebooting", "booting", "running")
 	r.waitReady(a)
 	r.same("the configuration", r.running(r.admin(a)), data)
 	members, err := r.members(r.admin(a), true)
@@ -395,4 +395,3 @@ func workerToControlPlane(r *R) {
 	want(r, "machine type on the way back", machineType(), "worker")
 	r.waitReady(w)
 }
-

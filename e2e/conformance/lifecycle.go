@@ -75,6 +75,9 @@ func (r *R) goesDown(a, stage string, after ...string) {
 	var seen []string
 	open := r.admin(a) // a connection that exists sees the last moments; a new one takes time to come about
 	steps := append([]string{stage, "machined is gone", "no answer"}, after...)
+	if after[0] == "rebooting" { // the sequence failed, and another one follows
+		steps = append([]string{stage, "rebooting", "machined is gone", "no answer"}, after[1:]...)
+	}
 	deadline := time.Now().Add(r.s.Patience / 2)
 	for len(seen) == 0 || seen[len(seen)-1] != after[len(after)-1] {
 		st, err := r.status(open)
@@ -95,7 +98,7 @@ func (r *R) goesDown(a, stage string, after ...string) {
 		r.pause(5 * time.Millisecond)
 	}
 	r.ordered("the node", seen, steps...)
-	for _, step := range steps[:3] {
+	for _, step := range []string{stage, "machined is gone", "no answer"} {
 		if !slices.Contains(seen, step) && (r.s.bench != nil || step != "machined is gone") {
 			r.Errorf("it was never seen %q: %q", step, seen)
 		}
@@ -127,4 +130,3 @@ func (r *R) bootOf(a string) string {
 	r.must(err)
 	return id
 }
-

@@ -324,7 +324,9 @@ func maintenanceBadConfig(r *R) {
 // badYAML is a flow node that ends too early, as the observations had it.
 const badYAML = "{\n"
 
-func badYAML13(r *R) { badYAMLAs(r, "decode error: yaml: while parsing a flow node at line 1: did not find expected node content") }
+func badYAML13(r *R) {
+	badYAMLAs(r, "decode error: yaml: while parsing a flow node at line 1: did not find expected node content")
+}
 
 func badYAML14(r *R) {
 	badYAMLAs(r, "decode error: go-yaml load error in parser (while parsing a flow node) at L2.C1: did not find expected node content")

@@ -113,7 +113,7 @@ func describe(ctx context.Context, c *client.Client) (tag, mode string, err erro
 
 // dial makes a client of a node that may be asked; cfg nil means without a certificate.
 func (s *site) dial(ctx context.Context, addr string, cfg *clientconfig.Config) (*client.Client, error) {
-	if slices.Contains(s.Deny, addr) {
+	if s.denied(addr) {
 		return nil, fmt.Errorf("node %s is on the deny list", addr)
 	}
 	if !slices.Contains(s.named(), addr) && !slices.Contains(s.extra, addr) {

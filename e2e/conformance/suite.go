@@ -6,6 +6,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +32,8 @@ type Target struct {
 	Config []byte
 	// Destructive lets the suite change nodes: apply, bootstrap, reboot and reset them.
 	Destructive bool
-	// Deny are addresses that must not be asked anything, whatever else is said.
+	// Deny are addresses and networks (192.0.2.1, 10.0.0.0/8) that must not be asked anything,
+	// whatever else is said.
 	Deny []string
 	// Version is the Talos version of the machines that NewBench makes.
 	Version string
@@ -245,8 +247,17 @@ func (s *site) check(ctx context.Context) error {
 	if len(named) == 0 {
 		return fmt.Errorf("no node was named: give -endpoint, -insecure-endpoint or both")
 	}
+	if err := s.denyNames(); err != nil {
+		return err
+	}
 	for _, a := range append(slices.Clone(named), s.Absent) {
-		if a != "" && slices.Contains(s.Deny, a) {
+		if a == "" {
+			continue
+		}
+		if _, err := netip.ParseAddr(a); err != nil {
+			return fmt.Errorf("node %q is no address: name nodes by their addresses, without a port", a)
+		}
+		if s.denied(a) {
 			return fmt.Errorf("node %s is on the deny list: nothing was asked", a)
 		}
 	}
@@ -259,6 +270,34 @@ func (s *site) check(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// denyNames refuses a deny list with an entry that would deny nothing.
+func (s *site) denyNames() error {
+	for _, d := range s.Deny {
+		if _, err := netip.ParsePrefix(d); err == nil {
+			continue
+		}
+		if _, err := netip.ParseAddr(d); err != nil {
+			return fmt.Errorf("%q on the deny list is neither an address nor a network: nothing was asked", d)
+		}
+	}
+	return nil
+}
+
+// denied says whether an address is on the deny list, or in one of its networks.
+func (s *site) denied(addr string) bool {
+	a, err := netip.ParseAddr(addr)
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(s.Deny, func(d string) bool {
+		if p, err := netip.ParsePrefix(d); err == nil {
+			return p.Contains(a.Unmap())
+		}
+		other, err := netip.ParseAddr(d)
+		return err != nil || other.Unmap() == a.Unmap()
+	})
 }
 
 // named are the nodes that may be asked.

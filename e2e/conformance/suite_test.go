@@ -20,7 +20,7 @@ var (
 	maintenance = flag.String("insecure-endpoint", "", "address of a node in maintenance mode")
 	configFile  = flag.String("config", "", "file with a control plane's configuration for the node in maintenance mode")
 	destructive = flag.Bool("destructive", false, "change the named nodes: apply, bootstrap, reboot")
-	deny        = flag.String("deny", "", "addresses, separated by commas, that must not be asked anything")
+	deny        = flag.String("deny", "", "addresses and networks, separated by commas, that must not be asked anything")
 	patience    = flag.Duration("patience", 10*time.Minute, "how long a real node may take")
 )
 
@@ -92,6 +92,10 @@ func TestRefusesTargets(t *testing.T) {
 		{"nothing named", Target{Destructive: true}, "no node was named"},
 		{"denied", Target{Maintenance: "192.0.2.7", Deny: []string{"192.0.2.7"}}, "node 192.0.2.7 is on the deny list: nothing was asked"},
 		{"denied absent", Target{Maintenance: "192.0.2.7", Absent: "192.0.2.8", Deny: []string{"192.0.2.8"}}, "node 192.0.2.8 is on the deny list"},
+		{"denied network", Target{Maintenance: "192.0.2.7", Deny: []string{"192.0.2.0/24"}}, "node 192.0.2.7 is on the deny list: nothing was asked"},
+		{"denied in another form", Target{Maintenance: "::ffff:192.0.2.7", Deny: []string{"192.0.2.7"}}, "is on the deny list"},
+		{"bad deny list", Target{Maintenance: "192.0.2.7", Deny: []string{"the router"}}, `"the router" on the deny list is neither`},
+		{"a name", Target{Maintenance: "cp1.example.com"}, `node "cp1.example.com" is no address`},
 		{"no credential", Target{ControlPlane: "127.0.0.1"}, "-endpoint needs -talosconfig"},
 		{"missing", Target{Maintenance: "127.77.77.77"}, "node 127.77.77.77 was named and does not answer: nothing was changed"},
 	} {

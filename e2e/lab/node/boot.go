@@ -42,6 +42,7 @@ type boot struct {
 	poweredOn time.Time
 	details   detailState // resources that somebody asked for
 	etcdLog   *textLog
+	apidLog   *textLog
 	metaMu    sync.Mutex
 	metaTags  map[uint8][]byte // the values in META, once read
 
@@ -92,7 +93,7 @@ func newBoot(n *Node) (*boot, error) {
 	b := &boot{
 		node: n, id: uuid.New().String(), disks: n.currentDisks(), pulled: map[string]image{},
 		events: newStream(), wake: make(chan struct{}), exit: make(chan outcome, 1),
-		poweredOn: time.Now(), etcdLog: newTextLog(),
+		poweredOn: time.Now(), etcdLog: newTextLog(), apidLog: newTextLog(),
 	}
 	b.version = n.bootVersion(b.disks)
 	var err error

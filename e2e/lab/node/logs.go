@@ -201,6 +201,10 @@ func (a *api) Logs(in *machine.LogsRequest, srv machine.MachineService_LogsServe
 			lines = append(lines, line)
 		}
 	}
+	if in.Id == "apid" {
+		calls, _, _ := b.apidLog.since(0)
+		lines = append(lines, calls...)
+	}
 	if err := sendLines(srv, tail(lines, in.TailLines)); err != nil || !in.Follow {
 		return err
 	}
@@ -210,6 +214,14 @@ func (a *api) Logs(in *machine.LogsRequest, srv machine.MachineService_LogsServe
 		}
 		return nil
 	})
+}
+
+// sayDeprecated notes in apid's log that a call used one-to-many proxying, as 1.14 does.
+func (b *boot) sayDeprecated(method string) {
+	if b.release.minor >= 14 {
+		fmt.Fprintf(b.apidLog, "%s request for method %q using deprecated nodes proxying\n", //nolint:errcheck // memory
+			time.Now().UTC().Format("2006/01/02 15:04:05.000000"), method)
+	}
 }
 
 // tail is the last n of the lines; all for a negative n.

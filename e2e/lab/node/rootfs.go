@@ -108,7 +108,11 @@ func (r *rootfs) real(p string) string {
 // lstat is what a path is, without following a link.
 func (r *rootfs) lstat(op, p string) (fileInfo, error) {
 	if n, ok := r.nodes[p]; ok {
-		return fileInfo{name: path.Base(p), mode: n.mode, size: n.size, at: n.at, uid: n.uid, gid: n.gid, link: n.link}, nil
+		size := n.size
+		if n.mode.IsDir() && size == 0 {
+			size = 64 // a folder on a metal node, as its List shows it
+		}
+		return fileInfo{name: path.Base(p), mode: n.mode, size: size, at: n.at, uid: n.uid, gid: n.gid, link: n.link}, nil
 	}
 	if real := r.real(p); real != "" {
 		if st, err := os.Lstat(real); err == nil {

@@ -52,6 +52,7 @@ func (a *api) routeOf(ctx context.Context, method string) (route, error) {
 	}
 	switch {
 	case nodes != nil:
+		a.boot.sayDeprecated(method)
 		return route{targets: nodes, many: true}, nil
 	case node != nil:
 		return route{targets: node}, nil
