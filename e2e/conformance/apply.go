@@ -208,7 +208,6 @@ func tryTwice(r *R) {
 	r.same("what comes back", r.running(c), base)
 }
 
-const sysctlDoc = "---\napiVersion: v1alpha1\nkind: SysctlConfig\nname: vm.overcommit_memory\nvalue: \"1\"\n"
 
 // liveEffects are shown by resources; removal takes them away again.
 func liveEffects(r *R) {

@@ -37,7 +37,7 @@ func workerWaits(r *R) {
 	a := b.Add(workerName, r.s.Version)
 	r.s.Worker = a
 	r.waitMaintenance(a)
-	r.apply(r.insecure(a), b.Config(mtype.TypeWorker, workerName, 13), auto)
+	r.apply(r.insecure(a), b.Config(mtype.TypeWorker, workerName, r.s.minorFor()), auto)
 	refused := 0
 	r.wait("the worker's port to be refused for a while", func() error {
 		_, err := r.freshStatus(a)

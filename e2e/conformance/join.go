@@ -26,7 +26,7 @@ func secondJoins(r *R) {
 	a := b.Add(secondName, r.s.Version)
 	r.s.Second = a
 	r.waitMaintenance(a)
-	r.apply(r.insecure(a), b.Config(mtype.TypeControlPlane, secondName, 13), auto)
+	r.apply(r.insecure(a), b.Config(mtype.TypeControlPlane, secondName, r.s.minorFor()), auto)
 	var seen []string
 	onLearner, fromOther := false, false
 	r.wait("the second member to vote", func() error {

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"net/netip"
 	"strings"
 
 	cosi "github.com/cosi-project/runtime/api/v1alpha1"
@@ -162,9 +161,4 @@ func stagedInMaintenance(r *R) {
 	// Only a machine that can be wiped by its bench goes on from here as if nothing had been staged.
 	r.s.bench.Wipe(firstName)
 	r.waitMaintenance(r.s.Maintenance)
-}
-
-func loopback(addr string) bool {
-	a, err := netip.ParseAddr(addr)
-	return err == nil && a.IsLoopback()
 }

@@ -47,11 +47,11 @@ func (s *site) prepareBench(t *testing.T) {
 	s.Maintenance = s.bench.Add(firstName, s.Version)
 	s.Talosconfig, s.reader = s.bench.Talosconfig(), s.bench.Reader()
 	s.Destructive = true
-	s.Target.Config = s.bench.Config(mtype.TypeControlPlane, firstName, 13)
 	deadline := time.Now().Add(s.Patience)
 	for s.learn(t.Context(), s.Maintenance) != nil && time.Now().Before(deadline) {
 		time.Sleep(20 * time.Millisecond)
 	}
+	s.Target.Config = s.bench.Config(mtype.TypeControlPlane, firstName, s.minorFor())
 }
 
 // learn asks a node for its version and form.
