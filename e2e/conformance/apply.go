@@ -208,7 +208,6 @@ func tryTwice(r *R) {
 	r.same("what comes back", r.running(c), base)
 }
 
-
 // liveEffects are shown by resources; removal takes them away again.
 func liveEffects(r *R) {
 	c := r.admin(r.s.ControlPlane)

@@ -208,7 +208,7 @@ func bootstrapTooEarly(r *R) {
 		if up := r.services(c)["cri"]; up.GetState() == "Running" && up.GetHealth().GetHealthy() {
 			return nil
 		}
-		if early == 2 { // a third might be one too many: it could be accepted
+		if early == 1 { // another one might be accepted
 			return errSame
 		}
 		start := time.Now()
@@ -216,6 +216,7 @@ func bootstrapTooEarly(r *R) {
 		took := time.Since(start)
 		switch {
 		case err == nil:
+			r.s.bootstrapped = true
 			r.Skip("the container runtime came up while Bootstrap waited for it")
 		case status.Code(err) == codes.Unavailable:
 			return err
@@ -260,6 +261,9 @@ func (r *R) hostname(c *client.Client) string {
 }
 
 func beforeBootstrap(r *R) {
+	if r.s.bootstrapped {
+		r.Skip("Bootstrap was accepted when it was asked too early")
+	}
 	c := r.admin(r.s.Maintenance)
 	name := r.hostname(c)
 	r.wait("nothing but etcd to be missing", func() error {
@@ -332,7 +336,10 @@ func onlyActiveAfterReboot(r *R) {
 
 func bootstrapRuns(r *R) {
 	a := r.s.Maintenance
-	resp, err := r.admin(a).MachineClient.Bootstrap(r.brief(10*time.Second), &machine.BootstrapRequest{})
+	resp, err := &machine.BootstrapResponse{Messages: []*machine.Bootstrap{{}}}, error(nil)
+	if !r.s.bootstrapped {
+		resp, err = r.admin(a).MachineClient.Bootstrap(r.brief(10*time.Second), &machine.BootstrapRequest{})
+	}
 	r.must(err)
 	if len(resp.GetMessages()) != 1 || resp.GetMessages()[0].GetMetadata() != nil {
 		r.Errorf("Bootstrap answers %v, want one empty message", resp)

@@ -80,7 +80,8 @@ func newLabBench(t *testing.T) *labBench {
 		t.Fatal(err)
 	}
 	timings := node.Fast()
-	timings.Install, timings.Stop = 1200*time.Millisecond, 400*time.Millisecond // long enough to be looked at
+	// Long enough to be looked at.
+	timings.Install, timings.Stop, timings.CRI = 1200*time.Millisecond, 400*time.Millisecond, 600*time.Millisecond
 	l, err := lab.New(t.Context(), lab.Options{StateDir: t.TempDir(), Timings: &timings, OnEvent: func(e node.Event) {
 		t.Logf("%s %s %s %.300s", e.Time.Format("05.000"), e.Node, e.Kind, e.Detail)
 	}})

@@ -31,7 +31,9 @@ type site struct {
 	mode   string // "metal" or "container", as the nodes say
 	bench  Bench
 	reader *clientconfig.Config
-	extra  []string // machines of a bench that belong to one case
+	// bootstrapped: Bootstrap was accepted while it was asked too early.
+	bootstrapped bool
+	extra        []string // machines of a bench that belong to one case
 }
 
 // benchNames are the machines of the lab's own cluster.

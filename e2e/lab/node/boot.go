@@ -52,6 +52,8 @@ type boot struct {
 	machinedGone atomic.Bool // apid still answers, machined no longer does
 
 	endpointMu sync.Mutex
+	pkiMu      sync.Mutex // the files of etcd's certificates
+
 	statusMu   sync.Mutex
 	lastStatus string
 

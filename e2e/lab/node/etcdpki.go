@@ -22,6 +22,8 @@ func (e *etcdService) writePKI() error {
 	if cfg == nil || cfg.Cluster() == nil || cfg.Cluster().Etcd().CA() == nil {
 		return errors.New("failed to generate etcd PKI: no etcd CA in the configuration")
 	}
+	e.b.pkiMu.Lock() // calls that come before etcd does write them too
+	defer e.b.pkiMu.Unlock()
 	ca := cfg.Cluster().Etcd().CA()
 	addr := net.IP(e.b.node.Spec().Address.AsSlice())
 	both := []stdx509.ExtKeyUsage{stdx509.ExtKeyUsageServerAuth, stdx509.ExtKeyUsageClientAuth}
@@ -60,6 +62,8 @@ func (e *etcdService) writePKI() error {
 }
 
 func (e *etcdService) load(name string) (tls.Certificate, *stdx509.CertPool, error) {
+	e.b.pkiMu.Lock()
+	defer e.b.pkiMu.Unlock()
 	cert, err := tls.LoadX509KeyPair(filepath.Join(e.pkiDir(), name+".crt"), filepath.Join(e.pkiDir(), name+".key"))
 	if err != nil {
 		return cert, nil, err
