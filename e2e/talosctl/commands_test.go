@@ -59,7 +59,7 @@ var commands = []command{
 	{"containers", source, "the system's; with `-k` the static pods. Pods of a lab with Kubernetes are not listed"},
 	{"copy", source, "of the simulated file tree; /var/lib/etcd and /system/state are the machine's own"},
 	{"dashboard", differs, "needs a terminal; the calls that it makes are answered"},
-	{"debug", unsimulated, "runs a container: `Unimplemented`, where a real node of 1.13 has the service"},
+	{"debug", differs, "pulls the image and asks for the container, which the lab can't run: it says so"},
 	{"dmesg", differs, "a short kernel banner, then what machined writes of sequences, phases, tasks, services"},
 	{"edit", differs, "needs an editor; the same calls as patch"},
 	{"etcd alarm disarm", source, ""},

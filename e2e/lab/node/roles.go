@@ -89,7 +89,10 @@ func buildRules() map[string]role.Set {
 		"/machine.MachineService/MetaWrite":                     role.MakeSet(role.Admin, role.MetaWriter),
 		"/machine.MachineService/MetaDelete":                    role.MakeSet(role.Admin, role.MetaWriter),
 		"/machine.ImageService/Verify":                          role.MakeSet(role.Admin, role.Operator, role.Reader, role.ImageVerifier),
-		"/storage.StorageService/BlockDeviceWipe":               role.MakeSet(role.Admin, role.Reader),
+		"/storage.StorageService/BlockDeviceWipe":               role.MakeSet(role.Admin, role.Reader), // and again
+		"/machine.LVMService/LogicalVolumeRemove":               role.MakeSet(role.Admin, role.Reader),
+		"/machine.LVMService/VolumeGroupRemove":                 role.MakeSet(role.Admin, role.Reader),
+		"/machine.LVMService/PhysicalVolumeRemove":              role.MakeSet(role.Admin, role.Reader),
 		"/machine.ImageService/Pull":                            operators,
 		"/cluster.ClusterService/HealthCheck":                   readers,
 		"/inspect.InspectService/ControllerRuntimeDependencies": readers,

@@ -113,6 +113,10 @@ func (b *boot) register(srv *grpc.Server, a *api) {
 	if b.release.lifecycle {
 		machine.RegisterImageServiceServer(srv, &imageAPI{boot: b})
 		machine.RegisterLifecycleServiceServer(srv, &lifecycleAPI{boot: b})
+		machine.RegisterDebugServiceServer(srv, &debugAPI{boot: b})
+	}
+	if b.release.newResources {
+		machine.RegisterLVMServiceServer(srv, &lvmAPI{boot: b})
 	}
 	cluster.RegisterClusterServiceServer(srv, &clusterAPI{api: a})
 	inspect.RegisterInspectServiceServer(srv, &inspectAPI{boot: b})
