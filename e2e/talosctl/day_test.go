@@ -46,7 +46,7 @@ func looking(s *story) {
 	s.expect(0, `^NODE NAMESPACE ID MEMORY\(MB\) CPU\n127.0.90.1 system apid .*trustd`, at(cp1, "stats")...)
 	s.expect(0, `^NODE NAMESPACE ID IMAGE PID STATUS\n127.0.90.1 system apid talos/apid \d+ RUNNING\n127.0.90.1 system trustd talos/trustd \d+ RUNNING\n$`, at(cp1, "containers")...)
 	s.expect(0, `kube-system/kube-apiserver-cp1 registry.k8s.io/pause:\S+ \d+ SANDBOX_READY\n.*└─ kube-system/kube-apiserver-cp1:kube-apiserver:[0-9a-f]{12} registry.k8s.io/kube-apiserver:v1.36.0 \d+ CONTAINER_RUNNING\n`, at(cp1, "containers", "-k")...)
-	s.expect(0, `^127.0.90.1: \{"level":"info","ts":"\d{4}-.*"caller":"`, at(cp1, "logs", "etcd", "--tail", "3")...)
+	s.expect(0, `^127.0.90.1: \{"level":"\w+","ts":"\d{4}-.*"caller":"`, at(cp1, "logs", "etcd", "--tail", "3")...)
 	s.expect(0, `service\[kubelet\]\(Running\): Health check successful`, at(cp1, "logs", "machined")...)
 	s.expect(1, `^ERROR: rpc error: code = Unknown desc = log "nosuch" was not registered\n$`, at(cp1, "logs", "nosuch")...)
 	s.expect(0, `tcp6 0 0 :::50000 :::\* LISTEN \d+/apid\n`, at(cp1, "netstat", "-a", "-p")...)
