@@ -27,6 +27,7 @@ var keep = map[string][]string{
 	"/repos/{owner}/{repo}/commits/{ref}/status":       {"get"},
 	"/repos/{owner}/{repo}/commits/{ref}/statuses":     {"get"},
 	"/repos/{owner}/{repo}/commits/{commit_sha}/pulls": {"get"},
+	"/repos/{owner}/{repo}/git/trees/{tree_sha}":       {"get"},
 	"/repos/{owner}/{repo}/pulls":                      {"get", "post"},
 	"/repos/{owner}/{repo}/pulls/{pull_number}":        {"get", "patch"},
 	"/repos/{owner}/{repo}/pulls/{pull_number}/merge":  {"put"},

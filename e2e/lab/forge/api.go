@@ -38,6 +38,7 @@ var routes = []route{
 	{"GET", "statuses/{ref…}", "statuses.list", listStatuses, false},
 	{"GET", "commits/{sha}/pulls", "commits.pulls", pullsOfCommit, false},
 	{"GET", "commits/{ref…}", "commits.get", getCommit, false},
+	{"GET", "git/trees/{ref…}", "trees.get", getTree, false},
 	{"POST", "statuses/{sha}", "statuses.create", createStatus, true},
 	{"GET", "pulls", "pulls.list", listPulls, false},
 	{"POST", "pulls", "pulls.create", createPull, true},

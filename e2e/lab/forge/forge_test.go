@@ -248,6 +248,13 @@ func TestGoGitHubAgainstTheDescription(t *testing.T) {
 	if bs, _, err := gh.Repositories.ListBranches(ctx, "acme", "fleet", nil); err != nil || len(bs) != 2 {
 		t.Fatalf("branches: %v %v", bs, err)
 	}
+	tree, _, err := gh.Git.GetTree(ctx, "acme", "fleet", pr.GetHead().GetSHA(), true)
+	if err != nil || tree.GetTruncated() || len(tree.Entries) != 2 || tree.Entries[1].GetPath() != "b" || tree.Entries[1].GetSize() != 2 {
+		t.Fatalf("tree: %v %v", tree, err)
+	}
+	if _, resp, err := gh.Git.GetTree(ctx, "acme", "fleet", strings.Repeat("0b", 20), true); err == nil || resp.StatusCode != http.StatusNotFound {
+		t.Fatalf("tree that is not there: %v", err)
+	}
 	res, _, err := gh.PullRequests.Merge(ctx, "acme", "fleet", 1, "", nil)
 	if err != nil || !res.GetMerged() || f.Tip("main") != res.GetSHA() {
 		t.Fatalf("merge: %v %v", res, err)
