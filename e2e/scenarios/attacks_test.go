@@ -205,6 +205,15 @@ func costly(s *stranger) string {
 	return s.files(map[string]string{"policy.yaml": api + "kind: TalosPolicy\nmetadata:\n  name: costly\nspec:\n  rules:\n  - name: slow\n    message: slow\n    expression: \"" + expr + "\"\n"})
 }
 
+// muchText are sixty different files of a MiB that hold no manifest: each would be read for secrets.
+func muchText(s *stranger) string {
+	files := map[string]string{}
+	for i := range 60 {
+		files[fmt.Sprintf("t%02d.txt", i)] = strings.Repeat(fmt.Sprintf("line %d of nothing at all\n", i), 38_000)
+	}
+	return s.files(files)
+}
+
 // crowd adds machines: each would be rendered.
 func crowd(n int) func(*stranger) string {
 	return func(s *stranger) string {

@@ -74,7 +74,7 @@ func (l *loader) openCached(name string) (data []byte, whole bool, err error) {
 		return e.data, true, nil
 	}
 	data, whole, err = l.open(name)
-	if err == nil && whole && isText(data) && !isYAML(name) {
+	if err == nil && whole && isText(data) && !isYAML(name) && !l.opt.CacheReadOnly {
 		l.opt.Cache.put(name, hash, data, nil)
 	}
 	return data, whole, err
@@ -87,6 +87,8 @@ func (l *loader) parseCached(f *File) *parsed {
 		return e.parsed
 	}
 	p := parseFile(f.Path, f.Data, l.opt.MaxDepth)
-	l.opt.Cache.put(f.Path, hash, f.Data, p)
+	if !l.opt.CacheReadOnly {
+		l.opt.Cache.put(f.Path, hash, f.Data, p)
+	}
 	return p
 }

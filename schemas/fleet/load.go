@@ -32,6 +32,8 @@ type Options struct {
 	// Cache keeps files and what they gave from one load to the next, by the hash that the file system has of them
 	// (FileInfo.Sys, a string, as sync/git gives it). nil keeps nothing.
 	Cache *Cache
+	// CacheReadOnly puts nothing into Cache: what a stranger sends must not stay in memory.
+	CacheReadOnly bool
 }
 
 // Defaults of Options.
@@ -77,7 +79,10 @@ func Load(ctx context.Context, fsys fs.FS, opt Options) (*Fleet, []Problem, erro
 	if err := l.assemble(); err != nil {
 		return nil, nil, err
 	}
-	l.opt.Cache.sweep()
+	if !l.opt.CacheReadOnly {
+		l.opt.Cache.sweep()
+	}
+	l.fleet.bytes, l.fleet.values = l.total, l.nodes
 	SortProblems(l.problems)
 	return l.fleet, l.problems, nil
 }

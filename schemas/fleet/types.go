@@ -90,7 +90,14 @@ type Fleet struct {
 	Unknown []Unknown
 	// Files holds every text file that was read (not only manifests), sorted by path, for the secret scan.
 	Files []File
+
+	// bytes and values: see Extent.
+	bytes  int64
+	values int
 }
+
+// Extent is how much was read: bytes of text, and values of manifests with YAML aliases expanded, as Options bounds them.
+func (f *Fleet) Extent() (bytes int64, values int) { return f.bytes, f.values }
 
 // File is one text file under the path.
 type File struct {

@@ -31,6 +31,9 @@ type Input struct {
 	Also []fleet.Problem
 	// ExcuseBase: a problem that base has too does not fail the check (pull requests, check with an explicit --base).
 	ExcuseBase bool
+	// Stranger: anybody may have sent the commit. It may bring some thousand machines over what base has, not more, and
+	// nothing large of it stays in memory.
+	Stranger bool
 	// Timeout of the whole check; 0 is DefaultTimeout. A commit that takes longer fails by rule limits.
 	Timeout time.Duration
 	// Resolve looks up names of backup stores; nil never does.
@@ -101,16 +104,16 @@ func newReport(in Input) *Report {
 }
 
 func run(ctx context.Context, in Input) (*Report, *Detail, error) {
-	head, err := in.Cache.load(ctx, in.Tree, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.FS, in.Load) })
+	base, err := in.loadBase(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("load base: %w", err)
+	}
+	head, err := in.loadHead(ctx, base)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load the commit: %w", err)
 	}
 	s := &session{ctx: ctx, in: in, head: head.fleet, report: newReport(in), headRenders: newRenders(ctx, head, in.Cache)}
-	if in.BaseFS != nil {
-		base, err := in.Cache.load(ctx, in.BaseTree, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.BaseFS, in.Load) })
-		if err != nil {
-			return nil, nil, fmt.Errorf("load base: %w", err)
-		}
+	if base != nil {
 		s.base, s.baseProblems, s.baseRenders = base.fleet, base.problems, newRenders(ctx, base, in.Cache)
 	}
 	s.detail = &Detail{Head: head.fleet, Base: s.base, Digests: map[string]map[string]string{}}

@@ -117,7 +117,7 @@ func (c *commits) check(ctx context.Context, s subject) (*checked, error) {
 
 	in := check.Input{
 		Commit: s.commit, Base: s.base, Load: c.load, ExcuseBase: s.excuse, Timeout: c.timeout, Removed: c.removed,
-		Cache: &c.known, Tree: s.tree, BaseTree: s.against,
+		Stranger: s.excuse, Cache: &c.known, Tree: s.tree, BaseTree: s.against,
 	}
 	if s.note != "" {
 		in.Notes = []string{s.note}

@@ -1,0 +1,54 @@
+package check_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"ichor.maesh.dev/ichor/validate/check"
+)
+
+// TestAStrangerBringsOnlySoMuch: what base has counts for nothing, what comes on top is bounded; a commit that is no stranger's
+// is not.
+func TestAStrangerBringsOnlySoMuch(t *testing.T) {
+	crowd := func(n int) fstest.MapFS {
+		files := fstest.MapFS{}
+		for f := range n / 1000 {
+			var b strings.Builder
+			for i := range 1000 {
+				fmt.Fprintf(&b, "---\napiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosMachine\nmetadata: {name: m%d}\nspec: {clusterRef: {name: gone}, role: worker, approvalState: pending, endpoint: 10.%d.%d.%d}\n",
+					f*1000+i, f, i/250, 1+i%250)
+			}
+			files[fmt.Sprintf("f%d.yaml", f)] = &fstest.MapFile{Data: []byte(b.String())}
+		}
+		return files
+	}
+	said := func(base, head fstest.MapFS, stranger bool) bool {
+		t.Helper()
+		in := check.Input{FS: head, Commit: "head", Stranger: stranger}
+		if base != nil {
+			in.BaseFS, in.Base = base, "base"
+		}
+		r, _, err := check.Run(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range r.Problems {
+			if p.Rule == "limits" && strings.Contains(p.Message, "values together") {
+				return true
+			}
+		}
+		return false
+	}
+	many, more := crowd(20_000), crowd(21_000)
+	if !said(nil, many, true) || !said(crowd(1000), many, true) {
+		t.Error("20,000 machines of a stranger were taken")
+	}
+	if said(nil, many, false) {
+		t.Error("20,000 machines of one's own were refused")
+	}
+	if said(many, more, true) {
+		t.Error("1,000 machines beside 20,000 that base has were refused")
+	}
+}
