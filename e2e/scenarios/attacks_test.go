@@ -205,10 +205,10 @@ func costly(s *stranger) string {
 	return s.files(map[string]string{"policy.yaml": api + "kind: TalosPolicy\nmetadata:\n  name: costly\nspec:\n  rules:\n  - name: slow\n    message: slow\n    expression: \"" + expr + "\"\n"})
 }
 
-// muchText are sixty different files of a MiB that hold no manifest: each would be read for secrets.
+// muchText are thirty different files of a MiB that hold no manifest: each would be read for secrets.
 func muchText(s *stranger) string {
 	files := map[string]string{}
-	for i := range 60 {
+	for i := range 30 {
 		files[fmt.Sprintf("t%02d.txt", i)] = strings.Repeat(fmt.Sprintf("line %d of nothing at all\n", i), 38_000)
 	}
 	return s.files(files)

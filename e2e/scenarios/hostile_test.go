@@ -214,7 +214,7 @@ func attacks(honeypot string) []attack {
 		{name: "costly policy", tree: costly, state: "failure", says: []string{"policy"}},
 		{name: "ten thousand machines", tree: crowd(10_000), state: "success"},
 		{name: "hundred thousand machines", tree: crowd(100_000), state: "failure", says: []string{"values together"}},
-		{name: "much text", tree: muchText, state: "failure", says: []string{"MiB together"}},
+		{name: "much text", tree: muchText, state: "failure", says: []string{"16 MiB together"}},
 	}
 }
 

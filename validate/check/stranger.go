@@ -10,7 +10,7 @@ import (
 // checked: ten thousand small ones fit beside a fleet of a thousand within 512 MiB.
 const (
 	strangerValues = 300_000
-	strangerBytes  = 32 << 20
+	strangerBytes  = 16 << 20
 	// Above these a commit is not kept for the next check.
 	keptValues = 20_000
 	keptBytes  = 4 << 20
