@@ -21,6 +21,16 @@ func (b *boot) config() config.Provider {
 	return b.active
 }
 
+// machineConfig is the active configuration for a sequence: a trial that ends in the middle of one
+// takes it away.
+func (b *boot) machineConfig() (config.Provider, error) {
+	cfg := b.config()
+	if cfg == nil || cfg.Machine() == nil {
+		return nil, errors.New("the machine has no configuration any more")
+	}
+	return cfg, nil
+}
+
 // complete says whether the node leaves maintenance mode: the active configuration has a v1alpha1 document.
 func (b *boot) complete() bool {
 	cfg := b.config()

@@ -8,6 +8,7 @@ import (
 	blockpb "github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/block"
 	"github.com/siderolabs/talos/pkg/machinery/cel"
 	"github.com/siderolabs/talos/pkg/machinery/cel/celenv"
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/proto"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 )
@@ -24,7 +25,7 @@ func (b *boot) installDisk() (string, error) {
 	if b.disks.installed() || cfg == nil || cfg.Machine() == nil || cfg.Machine().Install() == nil {
 		return disks[0].Name, nil
 	}
-	expr, err := b.diskSelector()
+	expr, err := diskSelector(cfg)
 	if err != nil {
 		return "", err
 	}
@@ -45,13 +46,13 @@ func (b *boot) installDisk() (string, error) {
 }
 
 // diskSelector is the expression by which the configuration looks for its disk; nil when it names one.
-func (b *boot) diskSelector() (*cel.Expression, error) {
+func diskSelector(cfg config.Provider) (*cel.Expression, error) {
 	var doc fields
-	if newerDocument(b.config(), "UnattendedInstallConfig", &doc) {
+	if newerDocument(cfg, "UnattendedInstallConfig", &doc) {
 		expr, err := cel.ParseBooleanExpression(doc.Provisioning.DiskSelector.Match, celenv.DiskLocator())
 		return &expr, err
 	}
-	expr, err := b.config().Machine().Install().DiskMatchExpression()
+	expr, err := cfg.Machine().Install().DiskMatchExpression()
 	if err != nil {
 		return nil, fmt.Errorf("failed to get disk match expression: %w", err)
 	}

@@ -16,7 +16,11 @@ import (
 // takeEnvironment is the task setUserEnvVars: machine.env reaches machined, and the security profile
 // decides whether sandboxd starts.
 func (b *boot) takeEnvironment(context.Context) error {
-	raw := b.config().RawV1Alpha1()
+	cfg, err := b.machineConfig()
+	if err != nil {
+		return err
+	}
+	raw := cfg.RawV1Alpha1()
 	var env []string
 	if raw != nil && raw.MachineConfig != nil {
 		for k, v := range raw.MachineConfig.MachineEnv { //nolint:staticcheck // nodes take it
@@ -24,7 +28,7 @@ func (b *boot) takeEnvironment(context.Context) error {
 		}
 	}
 	var profile fields
-	newerDocument(b.config(), "SecurityProfileConfig", &profile)
+	newerDocument(cfg, "SecurityProfileConfig", &profile)
 	b.mu.Lock()
 	b.env, b.isolation = env, profile.WorkloadIsolation
 	b.mu.Unlock()
@@ -62,7 +66,11 @@ func (b *boot) showEnvironment() {
 
 // takeFiles is the task writeUserFiles.
 func (b *boot) takeFiles(context.Context) error {
-	list, err := b.config().Machine().Files()
+	cfg, err := b.machineConfig()
+	if err != nil {
+		return err
+	}
+	list, err := cfg.Machine().Files()
 	if err != nil {
 		return err
 	}

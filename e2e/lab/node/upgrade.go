@@ -123,7 +123,11 @@ func (b *boot) runInstaller(ctx context.Context) error {
 			return err
 		}
 	} else {
-		if cfg := b.config(); cfg.Machine().Install() != nil {
+		cfg, err := b.machineConfig()
+		if err != nil {
+			return err
+		}
+		if cfg.Machine().Install() != nil {
 			ref = cfg.Machine().Install().Image()
 		}
 		if _, err := b.installDisk(); err != nil {
