@@ -2,7 +2,7 @@ package node
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	blockpb "github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/block"
@@ -14,8 +14,8 @@ import (
 )
 
 // installDisk is the disk that the installer writes to: the one it was installed on, else what the
-// configuration selects. A path that names no device directly, such as /dev/disk/by-id/…, counts as
-// the first disk.
+// configuration names or selects. A disk that is not there passes the validation, as on a node: the
+// installation fails.
 func (b *boot) installDisk() (string, error) {
 	if d := b.disks.readBoot().Disk; d != "" {
 		return d, nil
@@ -33,13 +33,9 @@ func (b *boot) installDisk() (string, error) {
 		return b.matchDisk(*expr)
 	}
 	path := cfg.Machine().Install().Disk()
-	name, direct := strings.CutPrefix(path, "/dev/")
-	if !direct || strings.Contains(name, "/") {
-		return disks[0].Name, nil
-	}
-	for _, d := range disks {
-		if d.Name == name {
-			return name, nil
+	for i, d := range disks {
+		if path == "/dev/"+d.Name || slices.Contains(diskLinks(i, d), path) {
+			return d.Name, nil
 		}
 	}
 	return "", fmt.Errorf("lstat %s: no such file or directory", path)
