@@ -10,6 +10,7 @@ import (
 	"ichor.maesh.dev/ichor/render"
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/state"
 	"ichor.maesh.dev/ichor/sync/git"
 	"ichor.maesh.dev/ichor/validate/check"
 )
@@ -55,6 +56,8 @@ type commits struct {
 	signed  signatures
 	// removed tells whether a machine is known to have left; nil where nobody knows.
 	removed func(cluster, machine string) bool
+	// observed gives what was last seen of the nodes, for warnings beside a verdict; nil where nobody looks.
+	observed func(now time.Time) *state.Observation
 
 	// known has what the checks loaded and rendered; it fits load.
 	known check.Cache
@@ -121,6 +124,9 @@ func (c *commits) check(ctx context.Context, s subject) (*checked, error) {
 	}
 	if s.note != "" {
 		in.Notes = []string{s.note}
+	}
+	if c.observed != nil {
+		in.Observed = c.observed(c.now())
 	}
 	if unsigned != nil {
 		in.Also = []fleet.Problem{*unsigned}

@@ -179,6 +179,7 @@ func (p *Parts) openStatus(c config.Config, mirror *git.Mirror, f forge.Forge) (
 	}
 	p.Foreign, p.Accept = func() string { return writer.Health().ForeignRoot }, writer.Acknowledge
 	p.Say = newPublisher(p.Log, p.Now, writer, nil, p.Metrics)
+	p.commits.observed = p.Say.observation
 	p.Say.instance, p.Say.branch = c.Instance, c.Branch
 	if c.Forge.Kind == "none" {
 		p.Say.statuses = nowhere{}

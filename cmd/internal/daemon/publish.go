@@ -51,7 +51,9 @@ type publisher struct {
 	mu       sync.Mutex
 	head     fold.Head
 	clusters map[string]fold.Cluster
-	written  map[string]pageState
+	// seen is when each cluster was last looked at.
+	seen    map[string]time.Time
+	written map[string]pageState
 	// failing is since when the status branch can't be pushed to; zero while it can.
 	failing time.Time
 	posted  map[string]state.CommitStatus
@@ -90,7 +92,7 @@ func newPublisher(log *slog.Logger, now func() time.Time, pages Pages, statuses 
 		log: log, now: now, pages: pages, statuses: statuses, metrics: m,
 		reportURL: func(string) string { return "" }, pageURL: func(string) string { return "" },
 		mayPost:  func() bool { return true },
-		clusters: map[string]fold.Cluster{}, written: map[string]pageState{}, posted: map[string]state.CommitStatus{},
+		clusters: map[string]fold.Cluster{}, seen: map[string]time.Time{}, written: map[string]pageState{}, posted: map[string]state.CommitStatus{},
 		ended: map[string]bool{},
 	}
 }
@@ -192,7 +194,7 @@ func (p *publisher) cluster(t *target, now time.Time, c fold.Cluster, facts map[
 		c.Progress.Message = strings.TrimSuffix(t.headNote+"; "+c.Progress.Message, "; ")
 	}
 	p.mu.Lock()
-	p.clusters[c.Name] = c
+	p.clusters[c.Name], p.seen[c.Name] = c, now
 	key := pageKey(c)
 	old, ok := p.written[c.Name]
 	// Two that write the same pages would overwrite each other's without end: the one that speaks writes them.
@@ -214,6 +216,17 @@ func (p *publisher) cluster(t *target, now time.Time, c fold.Cluster, facts map[
 		p.post(t.head, nodes, outbox.High)
 	}
 	p.measure(c, facts, now)
+}
+
+// observation is what was last seen of the nodes, for the checks.
+func (p *publisher) observation(now time.Time) *state.Observation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := &state.Observation{Now: now, Clusters: make(map[string]state.ObservedCluster, len(p.clusters))}
+	for name, c := range p.clusters {
+		out.Clusters[name] = fold.Observed(c, p.seen[name])
+	}
+	return out
 }
 
 func (p *publisher) putCluster(c fold.Cluster, page string) {
