@@ -237,11 +237,6 @@ func (b *boot) showNode(hostname string) {
 	})
 }
 
-// belongsTo says whether the boot is a configured node of the cluster with this identity.
-func (b *boot) belongsTo(clusterID string) bool {
-	return b.complete() && b.config().Cluster().ID() == clusterID
-}
-
 // peerInfo is what a node tells the others of its cluster about itself.
 type peerInfo struct {
 	id, host, system string
