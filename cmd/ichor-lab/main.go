@@ -84,7 +84,7 @@ they find it by its state folder.`,
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return usageError{err}
+			return usageError{fmt.Errorf("%w; it is used as: %s", err, cmd.UseLine())}
 		}
 		return nil
 	}

@@ -78,7 +78,7 @@ func machines(fl *fleet.Fleet) ([]Machine, error) {
 			res = append(res, x)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := refused(errs); err != nil {
 		return nil, fmt.Errorf("start nodes: %w", err)
 	}
 	if len(res) == 0 {
@@ -91,6 +91,27 @@ func machines(fl *fleet.Fleet) ([]Machine, error) {
 	}
 	slices.SortFunc(res, func(a, b Machine) int { return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Name, b.Name)) })
 	return res, nil
+}
+
+// farError is a machine whose endpoint is no address of the lab.
+type farError struct{ error }
+
+// maxNamed is how many machines an error names.
+const maxNamed = 10
+
+// refused joins what is wrong with machines; a repository with real addresses has it with each, and one way out.
+func refused(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	far := slices.ContainsFunc(errs, func(err error) bool { return errors.As(err, &farError{}) })
+	if n := len(errs) - maxNamed; n > 0 {
+		errs = append(errs[:maxNamed:maxNamed], fmt.Errorf("and %d more", n))
+	}
+	if far {
+		errs = append(errs, errors.New("the lab has loopback addresses only, 127.10.0.11 for example; \"ichor-lab rehearse\" takes a repository with real addresses"))
+	}
+	return errors.Join(errs...)
 }
 
 // together are the machines of a state and those that a later one adds.
@@ -128,7 +149,7 @@ func machine(c *fleet.Cluster, m *fleet.Machine) (Machine, error) {
 		addr = ap.Addr()
 	}
 	if err != nil || !addr.Is4() || !addr.IsLoopback() {
-		return x, fmt.Errorf("machine %s of cluster %s has the endpoint %q; the lab has loopback addresses only, 127.10.0.11 for example; \"ichor-lab rehearse\" takes a repository with real addresses", m.Name, c.Name, spec.Endpoint)
+		return x, farError{fmt.Errorf("machine %s of cluster %s has the endpoint %q", m.Name, c.Name, spec.Endpoint)}
 	}
 	x.Address = addr
 	return x, nil
