@@ -35,7 +35,7 @@ func newStaging() staging { return staging{added: map[string]int{}, closed: map[
 func (s staging) gone(pull int) bool { return s.closed[pull] || (s.open != nil && !s.open[pull]) }
 
 func (s staging) add(commit string, pull int) { s.added[commit] = pull }
-func (s staging) empty() bool { return len(s.added) == 0 && len(s.closed) == 0 && s.open == nil }
+func (s staging) empty() bool                 { return len(s.added) == 0 && len(s.closed) == 0 && s.open == nil }
 
 func (s staging) clone() staging { return staging{maps.Clone(s.added), maps.Clone(s.closed), s.open} }
 
