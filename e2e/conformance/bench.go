@@ -21,6 +21,7 @@ func benchCases() []Case {
 		{IDs: "13-M26 13-R05", Needs: own, Mode: "metal", run: resetAndTry},
 		{IDs: "13-R04", Needs: own, Mode: "metal", run: onlyMemberReset},
 		{IDs: "14-O12", Needs: own, run: splitBootstrap},
+		{IDs: "14-O09", Needs: own, Min: 14, run: bootstrapWorker},
 		{IDs: "14-O08 14-O16 14-O17 14-O18", Needs: own, Min: 14, run: withoutKubernetes},
 		{IDs: "14-O07 14-O27", Needs: own, Min: 14, Mode: "metal", run: unattendedInstall},
 		{IDs: "14-O28", Needs: own, Min: 14, Mode: "metal", run: unattendedPending},
@@ -193,6 +194,35 @@ func splitBootstrap(r *R) {
 		if len(m) != 1 || m[0].GetHostname() != name {
 			r.Errorf("%s has members %v, want itself alone", name, m)
 		}
+	}
+}
+
+// bootstrapWorker: a worker that was just configured says "not yet", and only later "never".
+func bootstrapWorker(r *R) {
+	b := r.own()
+	r.one(b, firstName, r.s.Version)
+	w := r.up(b, workerName, r.s.Version, mtype.TypeWorker, nil)
+	var seen []string
+	r.wait("the worker to refuse for good", func() error {
+		c, err := r.s.dial(r.ctx, w, r.s.Talosconfig)
+		if err != nil {
+			return err
+		}
+		defer c.Close() //nolint:errcheck // nothing was written
+		_, err = c.MachineClient.Bootstrap(r.brief(5*time.Second), &machine.BootstrapRequest{})
+		switch status.Code(err) {
+		case codes.FailedPrecondition:
+			r.is("Bootstrap at first", err, codes.FailedPrecondition, "bootstrap is not available yet")
+			note(&seen, "not yet")
+		case codes.Unimplemented:
+			r.is("Bootstrap later", err, codes.Unimplemented, "bootstrap is only available on control plane nodes")
+			note(&seen, "never")
+			return nil
+		}
+		return err
+	})
+	if want := "not yet|never"; strings.Join(seen, "|") != want {
+		r.Errorf("Bootstrap at a worker was answered %q, want %q", seen, want)
 	}
 }
 

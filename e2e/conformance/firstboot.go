@@ -27,7 +27,6 @@ func firstBootCases() []Case {
 		{IDs: "13-T06 13-T17 13-T18 14-O13", Needs: given, run: beforeBootstrap},
 		{IDs: "13-C02", Needs: given, Mode: "metal", run: onlyActiveAfterReboot},
 		{IDs: "13-T11 13-T08", Needs: given, run: bootstrapRuns},
-		{IDs: "14-O09", Needs: given | NeedBench, Min: 14, run: workerOpens},
 	}
 }
 
@@ -365,27 +364,6 @@ func bootstrapRuns(r *R) {
 	}
 	r.s.Maintenance = "" // it is no more
 	r.s.extra = append(r.s.extra, a)
-}
-
-func workerOpens(r *R) {
-	var seen []string
-	r.wait("the worker's API", func() error {
-		c, err := r.s.dial(r.ctx, r.s.Worker, r.s.Talosconfig)
-		if err != nil {
-			return err
-		}
-		defer c.Close() //nolint:errcheck // nothing was written
-		_, err = c.MachineClient.Bootstrap(r.brief(5*time.Second), &machine.BootstrapRequest{})
-		switch status.Code(err) {
-		case codes.FailedPrecondition:
-			note(&seen, "not yet")
-		case codes.Unimplemented:
-			note(&seen, "never")
-			return nil
-		}
-		return err
-	})
-	r.ordered("Bootstrap at a worker", seen, "not yet", "never")
 }
 
 func msgOf(err error) string { return fmt.Sprint(err) }

@@ -71,7 +71,7 @@ type labBench struct {
 	addrs []netip.Addr
 }
 
-func newLabBench(t *testing.T) *labBench {
+func newLabBench(t *testing.T, change ...func(*node.Timings)) *labBench {
 	t.Helper()
 	labSlots <- struct{}{}
 	t.Cleanup(func() { <-labSlots })
@@ -82,6 +82,9 @@ func newLabBench(t *testing.T) *labBench {
 	timings := node.Fast()
 	// Long enough to be looked at.
 	timings.Install, timings.Stop, timings.CRI = 1200*time.Millisecond, 400*time.Millisecond, 600*time.Millisecond
+	for _, c := range change {
+		c(&timings)
+	}
 	l, err := lab.New(t.Context(), lab.Options{StateDir: t.TempDir(), Timings: &timings, OnEvent: func(e node.Event) {
 		t.Logf("%s %s %s %.300s", e.Time.Format("05.000"), e.Node, e.Kind, e.Detail)
 	}})
@@ -109,6 +112,17 @@ func (b *labBench) Add(name, version string) string {
 	b.addrs = append(b.addrs, a)
 	b.mu.Unlock()
 	_, err := b.lab.AddNode(node.Spec{Name: name, Hostname: name, Address: a, TalosVersion: version})
+	b.must(err)
+	return a.String()
+}
+
+// configured adds a machine that runs already.
+func (b *labBench) configured(name string, kind mtype.Type) string {
+	b.mu.Lock()
+	a := netip.AddrFrom4([4]byte{127, 0, b.net, byte(1 + len(b.addrs))})
+	b.addrs = append(b.addrs, a)
+	b.mu.Unlock()
+	_, err := b.lab.AddConfigured(node.Spec{Name: name, Hostname: name, Address: a, TalosVersion: version113}, b.Config(kind, name, 13))
 	b.must(err)
 	return a.String()
 }
@@ -149,6 +163,9 @@ func (b *labBench) Reader() *clientconfig.Config { return b.credential(b.own, ro
 
 // Foreign implements Bench.
 func (b *labBench) Foreign() *clientconfig.Config { return b.credential(b.other, role.Admin) }
+
+// Absent implements Bench.
+func (b *labBench) Absent() string { return netip.AddrFrom4([4]byte{127, 0, b.net, 250}).String() }
 
 // Kill implements Bench.
 func (b *labBench) Kill(name string) { b.must(b.lab.Kill(name)) }

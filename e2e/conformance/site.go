@@ -48,7 +48,7 @@ func (s *site) prepareBench(t *testing.T) {
 	s.bench = s.NewBench(t, "scenes")
 	s.Maintenance = s.bench.Add(firstName, s.Version)
 	s.Talosconfig, s.reader = s.bench.Talosconfig(), s.bench.Reader()
-	s.Destructive = true
+	s.Destructive, s.Absent = true, s.bench.Absent()
 	deadline := time.Now().Add(s.Patience)
 	for s.learn(t.Context(), s.Maintenance) != nil && time.Now().Before(deadline) {
 		time.Sleep(20 * time.Millisecond)

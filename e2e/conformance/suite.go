@@ -57,6 +57,8 @@ type Bench interface {
 	Talosconfig() *clientconfig.Config
 	Reader() *clientconfig.Config
 	Foreign() *clientconfig.Config
+	// Absent is an address in the machines' network at which nothing is.
+	Absent() string
 	// Kill takes a machine's power, Start gives it back, Wipe loses its disks (power on).
 	Kill(name string)
 	Start(name string)
