@@ -138,14 +138,18 @@ func (n *Node) Start() error {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	before := n.stopped // the last run may still be losing its power
 	n.stop, n.stopped = cancel, make(chan struct{})
-	go n.run(ctx, n.stopped)
+	go n.run(ctx, n.stopped, before)
 	return nil
 }
 
 // run boots the machine again and again until it is switched off.
-func (n *Node) run(ctx context.Context, stopped chan struct{}) {
+func (n *Node) run(ctx context.Context, stopped, before chan struct{}) {
 	defer close(stopped)
+	if before != nil {
+		<-before
+	}
 	for ctx.Err() == nil {
 		b, err := newBoot(n)
 		if err != nil {
@@ -198,7 +202,7 @@ func (n *Node) Kill() error {
 func (n *Node) halt(off bool) error {
 	n.mu.Lock()
 	stop, stopped := n.stop, n.stopped
-	n.stop = nil
+	n.stop, n.boot = nil, nil // who looks from now on sees no machine that runs
 	var err error
 	if off {
 		n.rec.Off = true

@@ -210,7 +210,7 @@ func (a *api) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	errs := make([]error, len(rt.targets))
-	if rt.many && info.IsClientStream {
+	if len(rt.targets) > 1 && info.IsClientStream { // one target of nodes works: talosctl bootstrap --recover-from
 		return status.Errorf(codes.InvalidArgument, "one-2-many proxying is not supported for method %s", info.FullMethod)
 	}
 	var req proto.Message
