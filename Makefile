@@ -31,6 +31,7 @@ test: deps ## Run the tests (unit, and end to end on the lab with real etcd, git
 test-all: deps ## Everything that is longer: race over all, real Kubernetes, many seeds, long fuzzing
 	@hack/tools.sh talosctl >/dev/null
 	@hack/tools.sh kubernetes >/dev/null
+	@hack/tools.sh versitygw >/dev/null
 	go test -race -timeout 60m $(PKGS)
 	go test -timeout 60m ./e2e/scenarios ./e2e/scale ./sync/forge/gitea ./e2e/lab/kube -args -long
 	$(MAKE) sim SEEDS=10000

@@ -48,8 +48,13 @@ func (r *rig) keys(prefix string) int {
 	return int(resp.Count)
 }
 
-func (r *rig) snapshot(name string) ([]byte, error) {
-	rd, err := r.secure(name).EtcdSnapshot(r.ctx, &machine.EtcdSnapshotRequest{})
+func (r *rig) snapshot(name string) ([]byte, error) { return r.snapshotWithin(30*time.Second, name) }
+
+// snapshotWithin returns what came before the deadline, too.
+func (r *rig) snapshotWithin(d time.Duration, name string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, d)
+	defer cancel()
+	rd, err := r.secure(name).EtcdSnapshot(ctx, &machine.EtcdSnapshotRequest{})
 	if err != nil {
 		return nil, err
 	}
