@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -424,6 +423,3 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	}
 }
-
-// LogDir is where the programs of a node write, in a lab's folder of that node.
-func LogDir(nodeDir string) string { return filepath.Join(nodeDir, "run", "kubernetes") }

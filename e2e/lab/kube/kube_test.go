@@ -45,11 +45,13 @@ func TestCluster(t *testing.T) {
 	}{
 		{"nodes", nodes},
 		{"kubeconfig of Talos", talosKubeconfig},
+		{"health", health},
 		{"access", access},
 		{"encryption", encryption},
 		{"config changes", configChanges},
 		{"grace", grace},
 		{"drain", drain},
+		{"reboot with a drain", rebootWithDrain},
 		{"stale lease", staleLease},
 		{"reboot", reboot},
 		{"not ready", notReady},
@@ -132,6 +134,28 @@ func talosKubeconfig(r *rig) {
 	if err != nil || !strings.Contains(string(out), `admin ["system:masters"`) {
 		r.t.Errorf("with Talos's kubeconfig: %v %s", err, out)
 	}
+}
+
+// health: real talosctl finds the whole cluster healthy, its Kubernetes part too, which it looks at itself.
+func health(r *rig) {
+	out, err := r.talosctl("cp1", "health", "--server=false", "--control-plane-nodes", r.addr(1).String(),
+		"--worker-nodes", r.addr(11).String()+","+r.addr(12).String(), "--wait-timeout", "90s")
+	if err != nil || !strings.Contains(out, "waiting for coredns to report ready: OK") || !strings.Contains(out, "waiting for all k8s nodes to report schedulable: OK") {
+		r.t.Errorf("talosctl health: %v\n%s", err, out)
+	}
+}
+
+// rebootWithDrain: talosctl cordons and drains the Node, reboots the machine and uncordons it.
+func rebootWithDrain(r *rig) {
+	boot := r.lab.Node("w2").BootID()
+	out, err := r.talosctl("w2", "reboot", "--drain", "--wait", "--timeout", "150s")
+	if err != nil || !strings.Contains(out, "node uncordoned") || r.lab.Node("w2").BootID() == boot {
+		r.t.Errorf("talosctl reboot --drain: %v\n%s", err, out)
+	}
+	if left := r.must("get", "pods", "-l", "app=web", "--field-selector=spec.nodeName=w2", "-o", "name"); left != "" {
+		r.t.Errorf("pods left on w2: %s", left)
+	}
+	r.must("rollout", "status", "deployment/web", "--timeout=120s")
 }
 
 // access: nobody gets in without a certificate of this cluster's authority.

@@ -120,6 +120,28 @@ func (r *rig) secure(name string) *client.Client {
 	return c
 }
 
+// talosctl runs the real one against a machine.
+func (r *rig) talosctl(name string, args ...string) (string, error) {
+	r.t.Helper()
+	path := os.Getenv("ICHOR_TALOSCTL")
+	if path == "" {
+		out, err := exec.CommandContext(r.ctx, filepath.Join("..", "..", "..", "hack", "tools.sh"), "talosctl").Output()
+		must(r.t, err)
+		path = strings.TrimSpace(string(out))
+	}
+	cert, err := r.bundle.GenerateTalosAPIClientCertificateWithTTL(role.MakeSet(role.Admin), time.Hour)
+	must(r.t, err)
+	addr := r.lab.Node(name).Spec().Address.String()
+	data, err := clientconfig.NewConfig("lab", []string{addr}, r.bundle.Certs.OS.Crt, cert).Bytes()
+	must(r.t, err)
+	file := filepath.Join(r.dir, "talosconfig")
+	must(r.t, os.WriteFile(file, data, 0o600))
+	cmd := exec.CommandContext(r.ctx, path, append([]string{"--talosconfig", file, "-n", addr}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+r.dir)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
 // applyConfig changes a machine's configuration through its API.
 func (r *rig) applyConfig(name string, kind mtype.Type, patch ...string) {
 	r.t.Helper()
