@@ -66,6 +66,8 @@ type cluster struct {
 	owners   map[string]*owner // control planes with programs of their own, by the lab's name
 	changed  chan struct{}     // closed when owners change
 	balancer *balancer
+	members  map[netip.Addr]bool // control planes that ever ran here
+	joined   chan struct{}       // closed when members change
 }
 
 // owner is a control plane that runs the programs.
@@ -105,7 +107,7 @@ func (k *Kubernetes) cluster(cfg config.Provider) *cluster {
 	defer k.mu.Unlock()
 	c := k.clusters[id]
 	if c == nil {
-		c = &cluster{owners: map[string]*owner{}, changed: make(chan struct{})}
+		c = &cluster{owners: map[string]*owner{}, changed: make(chan struct{}), members: map[netip.Addr]bool{}, joined: make(chan struct{})}
 		k.clusters[id] = c
 	}
 	return c
@@ -160,6 +162,40 @@ func (c *cluster) nearest(h *node.Host) *owner {
 	return nil
 }
 
+// join notes a control plane.
+func (c *cluster) join(addr netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.members[addr] {
+		c.members[addr] = true
+		close(c.joined)
+		c.joined = make(chan struct{})
+	}
+}
+
+// shareCertificate makes the certificate of an API server that others share good for their addresses too, as they come.
+// The server reads the files again by itself.
+func (k *Kubernetes) shareCertificate(ctx context.Context, c *cluster, h *node.Host, l layout, cfg config.Provider) {
+	for ctx.Err() == nil {
+		k.mu.Lock()
+		shared := k.servers <= 0
+		k.mu.Unlock()
+		c.mu.Lock()
+		joined := c.joined
+		var more []net.IP
+		for a := range c.members {
+			more = append(more, a.AsSlice())
+		}
+		c.mu.Unlock()
+		if shared && len(more) > 1 {
+			if err := l.writeServerCertificate(cfg, h, more); err != nil {
+				h.Emit("error", err.Error())
+			}
+		}
+		wait(ctx, joined)
+	}
+}
+
 // balance lets the lab answer at the cluster's endpoint where no machine does.
 func (c *cluster) balance(h *node.Host, cfg config.Provider) {
 	addr, ok := loopback(cfg.Cluster().Endpoint().Hostname())
@@ -189,6 +225,7 @@ func (k *Kubernetes) ControlPlane(ctx context.Context, h *node.Host, ready func(
 	}
 	c := k.cluster(cfg)
 	c.balance(h, cfg)
+	c.join(h.Spec().Address)
 	l := layout{
 		dir: h.RunDir(), local: netip.AddrPortFrom(h.Spec().Address, backendPort),
 		etcd: netip.AddrPortFrom(h.Spec().Address, etcdPort), timing: k.timing,
@@ -216,14 +253,14 @@ func (k *Kubernetes) ControlPlane(ctx context.Context, h *node.Host, ready func(
 			continue
 		}
 		say("has an API server, a controller manager and a scheduler of its own")
-		k.programs(ctx, h, l)
+		k.programs(ctx, c, h, l)
 		release()
 	}
 }
 
 // programs runs a control plane's programs until ctx ends. A change of the configuration restarts those whose command
 // line or files it changes.
-func (k *Kubernetes) programs(ctx context.Context, h *node.Host, l layout) {
+func (k *Kubernetes) programs(ctx context.Context, c *cluster, h *node.Host, l layout) {
 	ln, err := net.Listen("tcp", l.etcd.String())
 	if err != nil {
 		h.Emit("error", "start Kubernetes: "+err.Error())
@@ -247,9 +284,10 @@ func (k *Kubernetes) programs(ctx context.Context, h *node.Host, l layout) {
 		}
 		run, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
-		for _, c := range list {
-			wg.Go(func() { k.process(h, l, c).run(run) })
+		for _, p := range list {
+			wg.Go(func() { k.process(h, l, p).run(run) })
 		}
+		wg.Go(func() { k.shareCertificate(run, c, h, l, cfg) })
 		wg.Go(func() { k.bootstrapped(run, h, cfg) })
 		for ctx.Err() == nil {
 			wait(ctx, changed)

@@ -149,6 +149,21 @@ func writeSecrets(dir string, cfg config.Provider, h *node.Host) error {
 	return nil
 }
 
+// writeServerCertificate writes a certificate of the API server that is good for more addresses.
+func (l layout) writeServerCertificate(cfg config.Provider, h *node.Host, more []net.IP) error {
+	ips, dns := serverNames(cfg, h)
+	p, err := issue(cfg.Cluster().IssuingCA(), identity{
+		name: "kube-apiserver", organization: "kube-master", ips: append(ips, more...), dns: dns, server: true, life: certLife,
+	})
+	if err == nil {
+		err = errors.Join(writeFile(l.file("apiserver.key"), p.Key), writeFile(l.file("apiserver.crt"), p.Crt))
+	}
+	if err != nil {
+		return fmt.Errorf("write the API server's certificate: %w", err)
+	}
+	return nil
+}
+
 // writeFile replaces a file as a whole: programs that read it again see the old one or the new one.
 func writeFile(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // made with mode 0600

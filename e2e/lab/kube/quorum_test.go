@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,8 +32,6 @@ func TestThreeControlPlanes(t *testing.T) {
 		r.eventually("True", "get", "node", "w1", "-o", readyStatus)
 	}
 	r.useServer(2)
-	holder := strings.Split(r.must("-n", "kube-system", "get", "lease", "kube-controller-manager", "-o", "jsonpath={.spec.holderIdentity}"), "_")[0]
-	t.Logf("the controller manager that leads is %s's", holder)
 	must(t, r.lab.Cut("cp1"))
 	r.eventually("Unknown", "get", "node", "cp1", "-o", readyStatus)
 	must(t, r.lab.Cut("w1"))

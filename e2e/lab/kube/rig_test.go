@@ -132,7 +132,7 @@ func (r *rig) talosctl(name string, args ...string) (string, error) {
 	cert, err := r.bundle.GenerateTalosAPIClientCertificateWithTTL(role.MakeSet(role.Admin), time.Hour)
 	must(r.t, err)
 	addr := r.lab.Node(name).Spec().Address.String()
-	data, err := clientconfig.NewConfig("lab", []string{addr}, r.bundle.Certs.OS.Crt, cert).Bytes()
+	data, err := clientconfig.NewConfig("lab", []string{r.addr(1).String()}, r.bundle.Certs.OS.Crt, cert).Bytes()
 	must(r.t, err)
 	file := filepath.Join(r.dir, "talosconfig")
 	must(r.t, os.WriteFile(file, data, 0o600))
