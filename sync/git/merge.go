@@ -126,7 +126,8 @@ func mergeBase(s *store, op, one, two string) (string, error) {
 			return err
 		}
 		var found []*object.Commit
-		for w.fresh() {
+		// Dates can lie: where more than one was found, only the whole walk tells which of them lie below another.
+		for len(w.queue) > 0 && (len(found) > 1 || w.fresh()) {
 			c := heap.Pop(&w.queue).(*object.Commit)
 			flags := w.marks[c.Hash]
 			if flags == ofOne|ofTwo {

@@ -103,6 +103,7 @@ func TestMergeBasesAreGits(t *testing.T) {
 			}
 			args = append(args, "-p", all[k])
 		}
+		t.Setenv("GIT_COMMITTER_DATE", fmt.Sprintf("@%d +0000", 1_700_000_000+rng.IntN(1_000_000)))
 		all = append(all, s.WorkGit(args...))
 	}
 	for i, c := range all {
@@ -119,9 +120,8 @@ func TestMergeBasesAreGits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bases := " " + strings.ReplaceAll(s.WorkGit("rev-list", "--max-count=0", a), "\n", " ")
 		if out := s.WorkGit("for-each-ref", "--count=1", "--format=x", "--merged="+b, "--contains="+a); out == "" && a != b {
-			bases = strings.ReplaceAll(mergeBases(s, a, b), "\n", " ")
+			bases := strings.ReplaceAll(mergeBases(s, a, b), "\n", " ")
 			if bases == "" && got.Against != a {
 				t.Errorf("%s and %s have nothing in common, got %s", a, b, got.Against)
 			}
@@ -133,6 +133,33 @@ func TestMergeBasesAreGits(t *testing.T) {
 		if got.Why != "" || got.Commit != b || got.Against != a {
 			t.Errorf("%s is an ancestor of %s: %+v", a, b, got)
 		}
+	}
+}
+
+// TestAStrangersDatesDontMoveTheBase: a pull request that holds all of base by a commit with an old date, and an older commit
+// of base beside it, is compared with base, not with the older one.
+func TestAStrangersDatesDontMoveTheBase(t *testing.T) {
+	s := gittest.Start(t)
+	empty := s.WorkGit("hash-object", "-t", "tree", "-w", "/dev/null")
+	commit := func(seconds int, parents ...string) string {
+		t.Helper()
+		t.Setenv("GIT_COMMITTER_DATE", fmt.Sprintf("@%d +0000", seconds))
+		args := []string{"commit-tree", empty, "-m", "x"}
+		for _, p := range parents {
+			args = append(args, "-p", p)
+		}
+		return s.WorkGit(args...)
+	}
+	root := commit(1_700_000_000)
+	older := commit(1_700_001_000, root)
+	base := commit(1_700_003_000, commit(1_700_002_000, older))
+	head := commit(1_700_009_000, commit(1000, base), older)
+	s.WorkGit("push", "--quiet", "origin", base+":refs/heads/main", head+":refs/heads/head")
+	m := open(t, s)
+	fetch(t, m, "main")
+	fetch(t, m, "head")
+	if got, err := m.MergePull(t.Context(), 1, base, head); err != nil || got != (git.Merge{Commit: head, Against: base}) {
+		t.Errorf("%+v %v, want it against %s", got, err, base)
 	}
 }
 
