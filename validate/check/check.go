@@ -182,6 +182,7 @@ func (s *session) context() *rules.Context {
 		c := &rules.Context{
 			Ctx: s.ctx, Head: s.head, Base: s.base, HeadRenders: s.headRenders, Resolve: s.in.Resolve, Removed: s.in.Removed,
 			Recipients: s.in.Recipients, Observed: s.in.Observed, Scans: s.in.Cache.scanned(),
+			BasePolicies: s.in.ExcuseBase,
 		}
 		if s.baseRenders != nil {
 			c.BaseRenders = s.baseRenders

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"ichor.maesh.dev/ichor/render"
@@ -25,6 +27,8 @@ type compiledRule struct {
 	index  int
 	rule   v1alpha1.PolicyRule
 	expr   *celpolicy.Expression
+	// ofBase: base has the policy so, head has not.
+	ofBase bool
 }
 
 func (r compiledRule) path(field string) string {
@@ -40,10 +44,16 @@ func (r compiledRule) severity() fleet.Severity {
 
 func checkPolicy(c *Context) []fleet.Problem {
 	general, problems := compilePolicies(c, c.Head.Policies)
+	if c.BasePolicies && c.Base != nil {
+		general = append(general, changedPolicies(c, c.Base.Policies, c.Head.Policies)...)
+	}
 	for _, cl := range c.Head.Clusters {
 		own, more := compilePolicies(c, cl.Policies)
 		problems = append(problems, more...)
 		rules := append(append([]compiledRule(nil), general...), own...)
+		if was := c.baseCluster(cl.Name); was != nil && c.BasePolicies {
+			rules = append(rules, changedPolicies(c, was.Policies, cl.Policies)...)
+		}
 		if cl.Manifest == nil || len(rules) == 0 {
 			continue
 		}
@@ -54,6 +64,32 @@ func checkPolicy(c *Context) []fleet.Problem {
 		problems = append(problems, policyProblems(c, cl, rules, results)...)
 	}
 	return problems
+}
+
+// baseCluster is a cluster of base, nil where there is none.
+func (c *Context) baseCluster(name string) *fleet.Cluster {
+	if c.Base == nil {
+		return nil
+	}
+	return c.Base.Cluster(name)
+}
+
+// changedPolicies compiles those of base's policies that head has not, or not so: a pull request is judged by what is in
+// force, not by what it makes of it. What does not compile is base's own trouble.
+func changedPolicies(c *Context, base, head []*fleet.Policy) []compiledRule {
+	var gone []*fleet.Policy
+	for _, p := range base {
+		if !slices.ContainsFunc(head, func(h *fleet.Policy) bool {
+			return h.Name == p.Name && (h.Manifest == p.Manifest || reflect.DeepEqual(h.Manifest.Spec, p.Manifest.Spec))
+		}) {
+			gone = append(gone, p)
+		}
+	}
+	rules, _ := compilePolicies(c, gone)
+	for i := range rules {
+		rules[i].ofBase = true
+	}
+	return rules
 }
 
 // compilePolicies compiles the rules of policies; what does not compile is a problem of rule schema.
@@ -201,6 +237,10 @@ func (v *verdicts) problems(cl *fleet.Cluster, r compiledRule) []fleet.Problem {
 			p.Machine = machines[0].Name
 		}
 		p.Hint = "change what the machines' patches set, or the policy; the rule is: " + strings.Join(strings.Fields(r.rule.Expression), " ")
+		if r.ofBase {
+			p.Hint = "this commit changes or deletes the policy, but base's counts until that is merged: merge the policy's change first, by itself"
+			p.File, p.Line, p.Column = "", 0, 0 // base's place: head may have another file there, or none
+		}
 		if strings.Contains(what.text, "no such key") {
 			p.Hint = `a field that may be missing is asked for with has(), or with .?field.orValue(…)`
 		}

@@ -68,6 +68,8 @@ type Context struct {
 	Resolve func(ctx context.Context, host string) ([]string, error)
 	// Scans has what earlier checks found in files; nil scans all anew.
 	Scans *ScanCache
+	// BasePolicies: the policies of base count too where head changes them (a pull request).
+	BasePolicies bool
 	// Removed tells whether a machine is known to have left its cluster already; nil where nobody knows.
 	Removed func(cluster, machine string) bool
 	// Recipients are Ichor's own age public keys, where they are known.
