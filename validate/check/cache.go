@@ -44,8 +44,9 @@ type rendered struct {
 	known map[string]*clusterRenders
 }
 
-// load gives a commit. Without a cache, or for a tree without a name, it is loaded anew.
-func (c *Cache) load(ctx context.Context, commit string, load func() (*fleet.Fleet, []fleet.Problem, error)) (*side, error) {
+// load gives a commit. Without a cache, or for a tree without a name, it is loaded anew. It stays in memory where keep (nil
+// keeps all) says so.
+func (c *Cache) load(ctx context.Context, commit string, load func() (*fleet.Fleet, []fleet.Problem, error), keep func(*side) bool) (*side, error) {
 	if c != nil && commit != "" {
 		if s := c.get(commit); s != nil {
 			return s, ctx.Err()
@@ -56,7 +57,7 @@ func (c *Cache) load(ctx context.Context, commit string, load func() (*fleet.Fle
 		return nil, err
 	}
 	s := &side{commit: commit, fleet: f, problems: problems, renders: &rendered{known: map[string]*clusterRenders{}}}
-	if c != nil && commit != "" {
+	if c != nil && commit != "" && (keep == nil || keep(s)) {
 		c.put(s)
 	}
 	return s, nil
@@ -85,6 +86,7 @@ func (c *Cache) get(commit string) *side {
 func (c *Cache) put(s *side) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.sides = slices.DeleteFunc(c.sides, func(old *side) bool { return old.commit == s.commit }) // loaded twice at the same time
 	c.sides = append(c.sides, s)
 	if len(c.sides) > keepSides {
 		c.sides = slices.Clone(c.sides[1:]) // the old array would keep what is let go

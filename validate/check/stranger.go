@@ -2,8 +2,10 @@ package check
 
 import (
 	"context"
+	"slices"
 
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/validate/rules"
 )
 
 // What a stranger's commit may bring over what base has. A machine has 20 to 50 values and takes some 20 KiB while it is
@@ -20,7 +22,7 @@ func (in Input) loadBase(ctx context.Context) (*side, error) {
 	if in.BaseFS == nil {
 		return nil, nil
 	}
-	return in.Cache.load(ctx, in.BaseTree, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.BaseFS, in.Load) })
+	return in.Cache.load(ctx, in.BaseTree, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.BaseFS, in.Load) }, nil)
 }
 
 // loadHead loads the commit, a stranger's within what base allows it.
@@ -36,13 +38,19 @@ func (in Input) loadHead(ctx context.Context, base *side) (*side, error) {
 		opt.MaxTotalSize = least(opt.MaxTotalSize, fleet.DefaultMaxTotalSize, bytes+strangerBytes)
 		opt.MaxValues = least(opt.MaxValues, fleet.DefaultMaxValues, values+strangerValues)
 	}
-	head, err := in.Cache.load(ctx, in.Tree, func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.FS, opt) })
-	if err == nil && in.Stranger {
-		if b, v := head.fleet.Extent(); b > bytes+keptBytes || v > values+keptValues {
-			in.Cache.forget(in.Tree)
-		}
+	load := func() (*fleet.Fleet, []fleet.Problem, error) { return fleet.Load(ctx, in.FS, opt) }
+	if !in.Stranger {
+		return in.Cache.load(ctx, in.Tree, load, nil)
 	}
-	return head, err
+	return in.Cache.load(ctx, in.Tree, load, func(s *side) bool {
+		b, v := s.fleet.Extent()
+		return b <= bytes+keptBytes && v <= values+keptValues && !cut(s.problems)
+	})
+}
+
+// cut tells whether not all of a commit was loaded. On the branch more may be.
+func cut(problems []fleet.Problem) bool {
+	return slices.ContainsFunc(problems, func(p fleet.Problem) bool { return p.Rule == rules.Limits && p.Severity == fleet.Error })
 }
 
 // least is the smaller of two bounds; a set one that is 0 is the default.
@@ -51,19 +59,4 @@ func least[T int | int64](set, def, bound T) T {
 		set = def
 	}
 	return min(set, bound)
-}
-
-// forget drops a commit.
-func (c *Cache) forget(commit string) {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, s := range c.sides {
-		if s.commit == commit {
-			c.sides = append(c.sides[:i:i], c.sides[i+1:]...)
-			return
-		}
-	}
 }

@@ -41,14 +41,52 @@ func TestAStrangerBringsOnlySoMuch(t *testing.T) {
 		}
 		return false
 	}
-	many, more := crowd(15_000), crowd(16_000)
+	many, more := crowd(16_000), crowd(17_000)
 	if !said(crowd(1000), many, true) {
-		t.Error("15,000 machines of a stranger were taken")
+		t.Error("16,000 machines of a stranger were taken")
 	}
 	if said(nil, many, false) {
-		t.Error("15,000 machines of one's own were refused")
+		t.Error("16,000 machines of one's own were refused")
 	}
 	if said(many, more, true) {
-		t.Error("1,000 machines beside 15,000 that base has were refused")
+		t.Error("1,000 machines beside 16,000 that base has were refused")
+	}
+}
+
+// TestAStrangersBoundsDontOutliveThePullRequest: what was loaded within a stranger's bounds, and cut there, is loaded anew once it
+// is on the branch.
+func TestAStrangersBoundsDontOutliveThePullRequest(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("apiVersion: ichor.maesh.dev/v1alpha1\nkind: TalosConfigPatch\nmetadata: {name: p}\nspec: {clusterRef: {name: gone}, documents: [{machine: {certSANs: [")
+	for i := range 310_000 {
+		fmt.Fprintf(&b, "a%d,", i%10)
+	}
+	b.WriteString("a]}}]}\n")
+	head := fstest.MapFS{"p.yaml": {Data: []byte(b.String())}}
+	base := fstest.MapFS{"README.md": {Data: []byte("nothing\n")}}
+	cut := func(stranger bool, known *check.Cache) bool {
+		t.Helper()
+		r, _, err := check.Run(t.Context(), check.Input{
+			FS: head, Commit: "head", Tree: "head", BaseFS: base, Base: "base", BaseTree: "base", Stranger: stranger, Cache: known,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range r.Problems {
+			if p.Rule == "limits" {
+				return true
+			}
+		}
+		return false
+	}
+	if cut(false, nil) {
+		t.Fatal("refused on the branch without any memory")
+	}
+	known := &check.Cache{}
+	if !cut(true, known) {
+		t.Fatal("a stranger's was taken")
+	}
+	if cut(false, known) {
+		t.Error("refused on the branch because a pull request had it before")
 	}
 }
