@@ -187,7 +187,7 @@ func (l *Loop) Look(ctx context.Context) Work {
 	if w.Head != "" {
 		branch, err := l.branchJobs(w.Head)
 		w.GitErr = errors.Join(w.GitErr, err)
-		queue, err := l.queueJobs(ctx, w)
+		queue, err := l.queueJobs(ctx, w, l.landed(w.Head))
 		w.GitErr = errors.Join(w.GitErr, err)
 		if len(branch) > 0 {
 			add(branch[0])
@@ -244,6 +244,22 @@ func (l *Loop) walk(head, since string) ([]jobKey, error) {
 	return out, nil
 }
 
+// landed are the newest first-parent commits of the branch. What else asks for their check, a pull request or a place in the
+// merge queue that the forge has not closed yet, gets none: compared with the branch they change nothing and would pass,
+// whatever the branch's own check said.
+func (l *Loop) landed(head string) map[string]bool {
+	out := map[string]bool{}
+	for at := head; at != "" && len(out) <= l.o.History; {
+		out[at] = true
+		parent, err := l.src.Parent(at)
+		if err != nil {
+			break // branchJobs says it
+		}
+		at = parent
+	}
+	return out
+}
+
 // known tells whether a commit was on the branch when everything up to since had been checked.
 func (l *Loop) known(commit, since string) (bool, error) {
 	if commit == since {
@@ -258,7 +274,7 @@ func (l *Loop) known(commit, since string) (bool, error) {
 
 // queueJobs gives the commits that the forge's merge queue wants to know about. Their base is the head: the report
 // shows all that would land.
-func (l *Loop) queueJobs(ctx context.Context, w Work) ([]CheckJob, error) {
+func (l *Loop) queueJobs(ctx context.Context, w Work, landed map[string]bool) ([]CheckJob, error) {
 	var names []string
 	for name := range w.Move.Heads {
 		if strings.HasPrefix(name, l.o.QueuePrefix) {
@@ -278,6 +294,9 @@ func (l *Loop) queueJobs(ctx context.Context, w Work) ([]CheckJob, error) {
 		mv, err := l.src.FetchBranch(ctx, name)
 		if err != nil || mv.New == "" {
 			errs = append(errs, err)
+			continue
+		}
+		if landed[mv.New] {
 			continue
 		}
 		out = append(out, CheckJob{Commit: mv.New, Base: w.Head, Tree: mv.New, Against: w.Head, Kind: KindQueue, Ref: "refs/heads/" + name})

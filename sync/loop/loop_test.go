@@ -234,6 +234,34 @@ func TestAFastForwardMergeIsCheckedAsTheHead(t *testing.T) {
 	w.want("head:r<q history:q<p")
 }
 
+// A pull request or a place in the merge queue that the forge still lists after its commit landed is not checked: compared with
+// itself it would always pass, and that would stand where the branch's answer was.
+func TestWhatHasLandedIsCheckedOnTheBranchOnly(t *testing.T) {
+	w := start(t)
+	w.commit("a")
+	w.s.Push("refs/heads/main")
+	w.open(1, "p")
+	w.s.WorkGit("checkout", "--quiet", "topic")
+	w.commit("p2")
+	w.pulls = append(w.pulls, forge.PullRequest{Number: 2, Head: w.s.WorkGit("rev-parse", "HEAD"), Base: "main"})
+	w.s.Push("refs/pull/2/head")
+	w.s.Push("refs/heads/gh-readonly-queue/main/pr-2-abc")
+	w.done(w.want("head:a< queue:p2<a pull:p<a"))
+	w.s.WorkGit("checkout", "--quiet", "main")
+	w.s.WorkGit("merge", "--quiet", "--ff-only", "topic")
+	w.s.Push("refs/heads/main")
+	w.done(w.want("head:p2<p history:p<a"))
+	w.want("")
+	// The same by a merge commit: its second parent has landed too.
+	w.open(3, "q")
+	w.done(w.want("pull:q<p2"))
+	w.s.WorkGit("checkout", "--quiet", "main")
+	w.s.WorkGit("merge", "--quiet", "--no-ff", "-m", "m", "topic")
+	w.names[w.s.WorkGit("rev-parse", "HEAD")] = "m"
+	w.s.Push("refs/heads/main")
+	w.done(w.want("head:m<p2"))
+}
+
 func TestOnePullRequestThatIsTooLargeHurtsNoOther(t *testing.T) {
 	w := start(t)
 	m, err := git.Open(t.Context(), git.Options{Dir: t.TempDir(), URL: w.s.URL, Limits: git.Limits{PullObjectBytes: 50_000}})

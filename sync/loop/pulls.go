@@ -41,6 +41,9 @@ func (l *Loop) pulled(ctx context.Context, w *Work, list []forge.PullRequest, ch
 				w.GitErr = errors.Join(w.GitErr, err)
 				continue
 			}
+			if j.Against == j.Commit {
+				continue // it has landed: see Loop.landed
+			}
 		case git.ClassLimits, git.ClassMalformed, git.ClassUnsupported, git.ClassUnknownRevision:
 			j.Err = err
 		case git.ClassRaced, git.ClassGone:
