@@ -266,6 +266,13 @@ func (b *boot) mountVolumes(context.Context) error {
 	}
 	b.showIdentity()
 	b.showVolumes()
+	// A machine that names itself takes its name from the identity, which on a new disk is there only now.
+	b.mu.Lock()
+	shown := b.members
+	b.mu.Unlock()
+	if b.hostname() != shown {
+		b.showConfig()
+	}
 	return nil
 }
 
