@@ -452,32 +452,6 @@ func TestHistoryIsCompacted(t *testing.T) {
 	}
 }
 
-func TestReportsExpire(t *testing.T) {
-	s := gittest.Start(t)
-	i := start(t, s, t.TempDir(), func(o *branch.Options) { o.KeepClosed = -1; o.KeepReports = 3 })
-	i.report("pr1", 1)
-	i.report("pr2", 2)
-	i.report("merged", 1)
-	i.flush()
-	i.report("merged", 0) // it is on the branch now
-	i.ClosePulls([]int{1})
-	i.flush()
-	i.Put(branch.ReadmePath, []byte("x"))
-	i.flush()
-	if got := strings.Join(files(s), " "); got != "README.md checks/index.json checks/merged.json checks/merged.md checks/pr2.json checks/pr2.md" {
-		t.Fatal(got)
-	}
-	for k := range 5 {
-		i.report(fmt.Sprint("m", k), 0)
-	}
-	i.flush()
-	i.Put(branch.ReadmePath, []byte("y"))
-	i.flush()
-	if n := len(files(s)); n != 2+2*3 {
-		t.Fatalf("%d files: %v", n, files(s))
-	}
-}
-
 func TestAProtectedBranchIsSaidAndTriedAgain(t *testing.T) {
 	s := gittest.Start(t)
 	i := start(t, s, t.TempDir())

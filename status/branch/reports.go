@@ -34,10 +34,18 @@ func newStaging() staging { return staging{added: map[string]int{}, closed: map[
 // gone tells whether a pull request was said to be closed.
 func (s staging) gone(pull int) bool { return s.closed[pull] || (s.open != nil && !s.open[pull]) }
 
-func (s staging) add(commit string, pull int) { s.added[commit] = pull }
+// add: a pull request that has a new report is open, whatever was said of it before.
+func (s staging) add(commit string, pull int) {
+	s.added[commit] = pull
+	delete(s.closed, pull)
+	if s.open != nil {
+		s.open[pull] = true
+	}
+}
+
 func (s staging) empty() bool                 { return len(s.added) == 0 && len(s.closed) == 0 && s.open == nil }
 
-func (s staging) clone() staging { return staging{maps.Clone(s.added), maps.Clone(s.closed), s.open} }
+func (s staging) clone() staging { return staging{maps.Clone(s.added), maps.Clone(s.closed), maps.Clone(s.open)} }
 
 // drop forgets what was pushed, and keeps what came since.
 func (s *staging) drop(pushed staging) {
