@@ -119,18 +119,19 @@ func (r *repositoryLoop) look(ctx context.Context) error {
 	if r.head != nil && w.Head != "" && w.Head != r.head.commit {
 		r.say.superseded(r.head.commit, w.Head)
 	}
+	answered := true
 	for _, j := range w.Checks {
 		if ctx.Err() != nil {
 			r.looker.Retry(j)
 			continue
 		}
-		r.job(ctx, j)
+		answered = r.job(ctx, j) && answered
 	}
 	if w.Head != "" && ctx.Err() == nil {
 		r.follow(ctx, w.Head)
 	}
 	r.note(w)
-	r.more = w.More
+	r.more = w.More && answered // else what can't be done would be tried without a pause
 	if w.GitErr == nil {
 		r.looked.Store(true)
 	}
@@ -140,8 +141,8 @@ func (r *repositoryLoop) look(ctx context.Context) error {
 // slow is how long a check may take before its commit is said to be pending.
 const slow = 2 * time.Second
 
-// job checks one commit and says the verdict.
-func (r *repositoryLoop) job(ctx context.Context, j loop.CheckJob) {
+// job checks one commit and says the verdict; false where it is to be done again.
+func (r *repositoryLoop) job(ctx context.Context, j loop.CheckJob) bool {
 	context := fold.Context(r.say.instance, "check")
 	target := r.say.reportURL(j.Commit)
 	prio := priority(j.Kind)
@@ -165,6 +166,7 @@ func (r *repositoryLoop) job(ctx context.Context, j loop.CheckJob) {
 	case err == nil:
 		r.sayReport(j, res, context, target, prio)
 		r.looker.Done(j)
+		return true
 	case ctx.Err() != nil:
 		r.looker.Retry(j)
 	default:
@@ -173,10 +175,11 @@ func (r *repositoryLoop) job(ctx context.Context, j loop.CheckJob) {
 		r.sayFault(j, err, context, target, prio)
 		if j.Err != nil {
 			r.looker.Done(j)
-			return
+			return true
 		}
 		r.looker.Retry(j)
 	}
+	return false
 }
 
 func (r *repositoryLoop) checkJob(ctx context.Context, j loop.CheckJob) (*checked, error) {

@@ -195,8 +195,12 @@ func TestACheckThatCannotBeDoneIsAnErrorUntilItCan(t *testing.T) {
 		one := r.history.commit("one", "", tree("cp1"))
 		r.at(one)
 		r.history.slow, r.history.down = slow+time.Second, errors.New("the disk is broken")
+		r.looker.work.More = true
 		for range 3 {
 			_ = r.look(t.Context())
+			if r.more {
+				t.Error("what can't be done is tried again without a pause")
+			}
 		}
 		// Pending never stays; and while nothing changes, nothing is posted again but the pending of a new try.
 		got := r.statuses.of(one, checkContext)
@@ -211,6 +215,9 @@ func TestACheckThatCannotBeDoneIsAnErrorUntilItCan(t *testing.T) {
 		}
 		r.history.down = nil
 		_ = r.look(t.Context())
+		if !r.more {
+			t.Error("what was left is not done at once")
+		}
 		if got := r.statuses.of(one, checkContext); got[len(got)-1] != state.StateSuccess {
 			t.Errorf("went through %v", got)
 		}
