@@ -116,6 +116,7 @@ func commands() []*cobra.Command {
 		renderCommand(),
 		diffCommand(),
 		planCommand(),
+		initCommand(),
 		schemaCommand(),
 		versionCommand(),
 	}
