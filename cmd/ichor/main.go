@@ -117,6 +117,7 @@ func commands() []*cobra.Command {
 		diffCommand(),
 		planCommand(),
 		initCommand(),
+		adoptCommand(),
 		schemaCommand(),
 		versionCommand(),
 	}

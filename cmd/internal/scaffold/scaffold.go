@@ -102,13 +102,11 @@ func New(o Options) (*Plan, error) {
 	if err := p.texts(); err != nil {
 		return nil, err
 	}
-	schemas, err := editor.Files([]string{p.Contract})
+	shared, err := Shared(p.Options.Recipients, p.Contract)
 	if err != nil {
 		return nil, err
 	}
-	for name, data := range schemas {
-		p.add(editor.Folder+"/"+name, data, "schema for editors")
-	}
+	p.Files = append(p.Files, shared...)
 	_, plain, err := bundle.Generate(p.Contract, secrets.NewClock())
 	if err != nil {
 		return nil, err
@@ -122,6 +120,22 @@ func New(o Options) (*Plan, error) {
 	p.add(path, sealed, "the cluster's secrets bundle, new and encrypted")
 	slices.SortFunc(p.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return p, nil
+}
+
+// Shared gives the files that every repository has, whatever its clusters: .sops.yaml, .gitignore and the schemas.
+func Shared(recipients []string, contract string) ([]File, error) {
+	out := []File{
+		{".sops.yaml", fmt.Appendf(nil, sopsRules, strings.Join(recipients, ",")), "which files the sops command encrypts, and to whom"},
+		{ignoreFile, []byte(Ignore), "keeps secrets in plain text out of commits"},
+	}
+	schemas, err := editor.Files([]string{contract})
+	if err != nil {
+		return nil, err
+	}
+	for name, data := range schemas {
+		out = append(out, File{editor.Folder + "/" + name, data, "schema for editors"})
+	}
+	return out, nil
 }
 
 func (p *Plan) dir() string { return "clusters/" + p.Options.Cluster }
@@ -248,8 +262,6 @@ func (p *Plan) texts() error {
 	if !label(p.Options.Cluster) {
 		return fmt.Errorf("--cluster %q can't be a cluster's name: use small letters, digits and dashes, at most 63", p.Options.Cluster)
 	}
-	p.add(".sops.yaml", fmt.Appendf(nil, sopsRules, strings.Join(p.Options.Recipients, ",")), "which files the sops command encrypts, and to whom")
-	p.add(".gitignore", []byte(Ignore), "keeps secrets in plain text out of commits")
 	cluster := p.dir() + "/cluster.yaml"
 	data, err := p.execute(clusterText, map[string]any{"Header": editor.Header(v1alpha1.KindTalosCluster, "", cluster)})
 	if err != nil {
