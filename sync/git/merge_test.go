@@ -3,6 +3,7 @@ package git_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 
@@ -87,6 +88,41 @@ func TestMergesOfPullRequests(t *testing.T) {
 	if got, err := plain.MergePull(t.Context(), 7, base, alien); err != nil || got.Commit != alien || got.Against != base || got.Why == "" {
 		t.Errorf("%+v %v", got, err)
 	}
+}
+
+// TestAMergeIsFetchedAgainIntoAFreshStore: what was known of merges does not outlive the store that held them.
+func TestAMergeIsFetchedAgainIntoAFreshStore(t *testing.T) {
+	s := gittest.Start(t)
+	fork := s.Commit("fork", "a", "1")
+	s.Push("refs/heads/main")
+	head := s.Commit("head", "b", "1")
+	s.Push("refs/pull/7/head")
+	s.WorkGit("checkout", "--quiet", "-B", "main", fork)
+	base := s.Commit("base", "c", "1")
+	s.Push("refs/heads/main")
+	merge := s.WorkGit("commit-tree", head+"^{tree}", "-m", "merge", "-p", base, "-p", head)
+	s.WorkGit("push", "--quiet", "origin", merge+":refs/pull/7/merge")
+	dir := t.TempDir()
+	m := open(t, s, func(o *git.Options) { o.Dir, o.MergeRef = dir, "refs/pull/%d/merge" })
+	look := func() {
+		t.Helper()
+		fetch(t, m, "main")
+		if err := m.FetchPull(t.Context(), 7, head); err != nil {
+			t.Fatal(err)
+		}
+		got, err := m.MergePull(t.Context(), 7, base, head)
+		if err != nil || got != (git.Merge{Commit: merge, Against: base}) {
+			t.Fatalf("%+v %v", got, err)
+		}
+		if _, err := m.FS(got.Commit); err != nil {
+			t.Error(err)
+		}
+	}
+	look()
+	if err := os.RemoveAll(dir); err != nil { // it may be deleted at any time
+		t.Fatal(err)
+	}
+	look()
 }
 
 // TestMergeBasesAreGits compares with git merge-base on random histories whose dates lie.

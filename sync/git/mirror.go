@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -256,6 +258,9 @@ func (m *Mirror) KeepPulls(open []int) error {
 	for _, n := range open {
 		merges[plumbing.ReferenceName(fmt.Sprintf("%s%d", mergesPrefix, n))] = true
 	}
+	m.net.Lock()
+	maps.DeleteFunc(m.merges, func(n int, _ mergeMemo) bool { return !slices.Contains(open, n) })
+	m.net.Unlock()
 	err := m.keep("forget closed pull requests", pullsPrefix, keep)
 	return errors.Join(err, m.keep("forget merges of closed pull requests", mergesPrefix, merges))
 }
@@ -359,6 +364,7 @@ func (m *Mirror) heal(op string) error {
 		return failAs(op, ClassCorrupt, fmt.Errorf("store %s is broken again after a fresh start", m.store.dir))
 	}
 	m.healed = time.Now()
+	clear(m.merges) // their commits go with the store
 	return fail(op, m.store.reset())
 }
 

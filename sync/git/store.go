@@ -126,7 +126,7 @@ func (s *store) reset() error {
 	defer s.mu.Unlock()
 	s.drop()
 	entries, err := os.ReadDir(s.dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, e := range entries {
