@@ -10,10 +10,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"ichor.maesh.dev/ichor/schemas/secret"
-	"ichor.maesh.dev/ichor/schemas/state"
 	"ichor.maesh.dev/ichor/sync/forge"
 	"ichor.maesh.dev/ichor/sync/forge/rest"
 )
@@ -38,9 +39,26 @@ type Options struct {
 
 // Client asks for one project.
 type Client struct {
-	o       Options
-	project string
-	rest    *rest.Client
+	o    Options
+	rest *rest.Client
+	// id of the project, 0 until it was read once. From then on all but Repository ask for the number: a project that was
+	// renamed or moved answers, as by its old path it answers with a redirect that no POST survives; and another project that
+	// has got the path is told nothing.
+	id atomic.Int64
+
+	mu sync.Mutex
+	// pulls are the merge requests listed last, by their head.
+	pulls map[string]int
+}
+
+// byPath is the project's place in the API: its path is one segment, the slashes escaped.
+func (c *Client) byPath() string { return "projects/" + url.PathEscape(c.o.Repository) }
+
+func (c *Client) project() string {
+	if id := c.id.Load(); id != 0 {
+		return "projects/" + strconv.FormatInt(id, 10)
+	}
+	return c.byPath()
 }
 
 var (
@@ -66,7 +84,7 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("set up gitlab: %w", err)
 	}
 	base.Path += "api/v4/"
-	c := &Client{o: o, project: "projects/" + url.PathEscape(o.Repository)}
+	c := &Client{o: o, pulls: map[string]int{}}
 	c.rest, err = rest.NewClient(rest.Options{
 		Base: base, Tokens: rest.TokenOf(o.TokenFile, o.Token), Anonymous: o.TokenFile == "" && o.Token.Empty(),
 		Authorize: func(r *http.Request, token string) { r.Header.Set("PRIVATE-TOKEN", token) },
@@ -78,10 +96,14 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// kindOf tells a commit that is not there from a project that is not.
+// kindOf tells a commit that is not there from a project that is not, and a lock that somebody else holds from a request
+// that is wrong ("Another update to this commit status is in progress", "409 Conflict: Resource lock").
 func kindOf(status int, text string) forge.Kind {
-	if status == http.StatusNotFound && strings.Contains(text, "commit") {
+	switch {
+	case status == http.StatusNotFound && strings.Contains(text, "commit"):
 		return forge.KindNoCommit
+	case status == http.StatusConflict:
+		return forge.KindTransient
 	}
 	return ""
 }
@@ -99,21 +121,24 @@ func (*Client) PullRefs() (head, merge string) {
 	return "refs/merge-requests/%d/head", "refs/merge-requests/%d/merge"
 }
 
-// Repository reads the project.
+type project struct {
+	ID            int64  `json:"id"`
+	Path          string `json:"path_with_namespace"`
+	WebURL        string `json:"web_url"`
+	DefaultBranch string `json:"default_branch"`
+}
+
+// Repository reads the project that has the configured path now.
 func (c *Client) Repository(ctx context.Context) (forge.Repository, error) {
 	op := "read project " + c.o.Repository
-	var r struct {
-		ID            int64  `json:"id"`
-		Path          string `json:"path_with_namespace"`
-		WebURL        string `json:"web_url"`
-		DefaultBranch string `json:"default_branch"`
-	}
-	if _, err := c.rest.Do(ctx, rest.Ask{Op: op, Method: http.MethodGet, Path: c.project, Out: &r}); err != nil {
+	var r project
+	if _, err := c.rest.Do(ctx, rest.Ask{Op: op, Method: http.MethodGet, Path: c.byPath(), Out: &r}); err != nil {
 		return forge.Repository{}, err
 	}
 	if r.ID == 0 {
 		return forge.Repository{}, notIts(op)
 	}
+	c.id.CompareAndSwap(0, r.ID)
 	return forge.Repository{ID: strconv.FormatInt(r.ID, 10), FullName: r.Path, WebURL: r.WebURL, DefaultBranch: r.DefaultBranch}, nil
 }
 
@@ -126,6 +151,7 @@ type mergeRequest struct {
 	State     string    `json:"state"`
 	Title     string    `json:"title"`
 	Draft     bool      `json:"draft"`
+	WIP       bool      `json:"work_in_progress"` // a draft to servers before 13.2
 	SHA       string    `json:"sha"`
 	Target    string    `json:"target_branch"`
 	SourceID  int64     `json:"source_project_id"` // null where the fork was deleted
@@ -143,11 +169,10 @@ func (c *Client) PullRequests(ctx context.Context, base string) ([]forge.PullReq
 	q := url.Values{
 		"state": {"opened"}, "target_branch": {base}, "order_by": {"updated_at"}, "sort": {"desc"}, "per_page": {"100"},
 	}
-	out, seen := []forge.PullRequest{}, map[int]bool{}
-	for page := "1"; page != "" && len(out) < c.o.MaxPulls; {
-		q.Set("page", page)
+	out, seen, heads := []forge.PullRequest{}, map[int]bool{}, map[string]int{}
+	for pages := 1; q != nil && len(out) < c.o.MaxPulls; pages++ {
 		var list *[]mergeRequest
-		h, err := c.rest.Do(ctx, rest.Ask{Op: op, Method: http.MethodGet, Path: c.project + "/merge_requests", Query: q, Out: &list})
+		h, err := c.rest.Do(ctx, rest.Ask{Op: op, Method: http.MethodGet, Path: c.project() + "/merge_requests", Query: q, Out: &list})
 		if err != nil {
 			return nil, err
 		}
@@ -157,18 +182,23 @@ func (c *Client) PullRequests(ctx context.Context, base string) ([]forge.PullReq
 		for _, m := range *list {
 			// One without a commit has nothing to check; and the list may have moved between two pages.
 			if m.Target == base && m.State == "opened" && m.SHA != "" && !seen[m.IID] {
-				seen[m.IID] = true
+				seen[m.IID], heads[m.SHA] = true, m.IID
 				out = append(out, c.contract(m))
 			}
 		}
-		page = h.Get("X-Next-Page")
+		if q, err = next(q, h, len(*list), pages); err != nil {
+			return nil, &forge.Error{Op: op, Kind: forge.KindTransient, Err: err}
+		}
 	}
+	c.mu.Lock()
+	c.pulls = heads
+	c.mu.Unlock()
 	return out, nil
 }
 
 func (c *Client) contract(m mergeRequest) forge.PullRequest {
 	out := forge.PullRequest{
-		Number: m.IID, Head: m.SHA, Base: m.Target, Title: m.Title, Author: m.Author.Username, Draft: m.Draft,
+		Number: m.IID, Head: m.SHA, Base: m.Target, Title: m.Title, Author: m.Author.Username, Draft: m.Draft || m.WIP,
 		Fork: m.SourceID != m.TargetID, UpdatedAt: m.UpdatedAt.UTC(), URL: m.WebURL,
 	}
 	switch {
@@ -180,94 +210,11 @@ func (c *Client) contract(m mergeRequest) forge.PullRequest {
 	return out
 }
 
-// GitLab's states of a commit status. An error of Ichor's own is a canceled one: as failed it would blame the commit.
-var toGitLab = map[state.CommitState]string{
-	state.StatePending: "pending", state.StateSuccess: "success", state.StateFailure: "failed", state.StateError: "canceled",
-}
-
-var fromGitLab = map[string]state.CommitState{
-	"created": state.StatePending, "pending": state.StatePending, "running": state.StatePending,
-	"success": state.StateSuccess, "failed": state.StateFailure, "canceled": state.StateError, "skipped": state.StateError,
-}
-
-type status struct {
-	ID          int64  `json:"id,omitempty"`
-	State       string `json:"state,omitempty"`
-	Status      string `json:"status,omitempty"` // what answers call the state
-	Name        string `json:"name"`
-	TargetURL   string `json:"target_url,omitempty"`
-	Description string `json:"description"`
-}
-
-// maxURL is the longest target address that GitLab takes.
-const maxURL = 255
-
-// PostStatus posts a commit status. The same state once more is refused by GitLab ("Cannot transition status"); what is
-// wanted is there then, and it counts as done.
-func (c *Client) PostStatus(ctx context.Context, sha string, s state.CommitStatus) error {
-	op := fmt.Sprintf("post status %s on %s", s.Context, sha)
-	st, ok := toGitLab[s.State]
-	if !ok {
-		return &forge.Error{Op: op, Kind: forge.KindPermanent, Err: fmt.Errorf("%q is no state", s.State)}
-	}
-	if len(s.TargetURL) > maxURL {
-		s.TargetURL = "" // rather no link than no status
-	}
-	var got status
-	_, err := c.rest.Do(ctx, rest.Ask{
-		Op: op, Method: http.MethodPost, Path: c.project + "/statuses/" + url.PathEscape(sha), Out: &got,
-		In: status{State: st, Name: s.Context, TargetURL: s.TargetURL, Description: s.Description},
-	})
-	if errors.Is(err, forge.ErrPermanent) && strings.Contains(err.Error(), "Cannot transition status") {
-		return nil
-	}
-	if err == nil && (got.Status != st || got.Name != s.Context) {
-		return notIts(op)
-	}
-	return err
-}
-
-// Statuses gives the newest status of each context.
-func (c *Client) Statuses(ctx context.Context, sha string) ([]state.CommitStatus, error) {
-	op := "read statuses of " + sha
-	newest := map[string]int64{}
-	out, at := []state.CommitStatus{}, map[string]int{}
-	q := url.Values{"per_page": {"100"}}
-	for page := "1"; page != ""; {
-		q.Set("page", page)
-		var list *[]status
-		h, err := c.rest.Do(ctx, rest.Ask{
-			Op: op, Method: http.MethodGet, Path: c.project + "/repository/commits/" + url.PathEscape(sha) + "/statuses", Query: q, Out: &list,
-		})
-		if err != nil {
-			return nil, err
-		}
-		if list == nil {
-			return nil, notIts(op)
-		}
-		for _, s := range *list {
-			// A name has one of each pipeline and branch.
-			if id, ok := newest[s.Name]; ok && id >= s.ID {
-				continue
-			}
-			newest[s.Name] = s.ID
-			st := state.CommitStatus{Context: s.Name, State: fromGitLab[s.Status], Description: s.Description, TargetURL: s.TargetURL}
-			if i, ok := at[s.Name]; ok {
-				out[i] = st
-			} else {
-				at[s.Name], out = len(out), append(out, st)
-			}
-		}
-		page = h.Get("X-Next-Page")
-	}
-	return out, nil
-}
-
 // AskMerge has GitLab merge the request into its base on refs/merge-requests/N/merge.
 func (c *Client) AskMerge(ctx context.Context, number int) error {
 	_, err := c.rest.Do(ctx, rest.Ask{
 		Op: fmt.Sprintf("ask for the merge of merge request %d", number), Method: http.MethodGet,
-		Path: fmt.Sprintf("%s/merge_requests/%d/merge_ref", c.project, number),
+		Path: fmt.Sprintf("%s/merge_requests/%d/merge_ref", c.project(), number),
 	})
 	return err
 }

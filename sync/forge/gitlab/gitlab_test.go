@@ -27,7 +27,7 @@ func client(t *testing.T, web string) *gitlab.Client {
 func TestConformance(t *testing.T) {
 	forgetest.Run(t, func(t *testing.T) forgetest.Fixture {
 		g := forgetest.StartGitLab(t)
-		return forgetest.Fixture{Forge: client(t, g.HTTP.URL), Commit: g.Commit, Open: g.Open, Close: g.Close}
+		return forgetest.Fixture{Forge: client(t, checked(t, g.HTTP.URL)), Commit: g.Commit, Open: g.Open, Close: g.Close}
 	})
 }
 
@@ -51,7 +51,9 @@ func TestFaultsHaveTheirKind(t *testing.T) {
 		"401": {code(401), forge.KindAuth}, "403": {code(403), forge.KindAuth},
 		"404": {code(404), forge.KindHeld}, "410": {code(410), forge.KindHeld},
 		"429": {code(429, "Retry-After", "7"), forge.KindRate}, "429 bare": {code(429), forge.KindRate},
-		"422": {code(422), forge.KindPermanent}, "400": {code(400), forge.KindPermanent},
+		"409":       {code(409), forge.KindTransient}, // another update holds the lock
+		"429 until": {code(429, "RateLimit-Remaining", "0", "RateLimit-Reset", "4102444800"), forge.KindRate},
+		"422":       {code(422), forge.KindPermanent}, "400": {code(400), forge.KindPermanent},
 		"a page for logging in": {func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>log in</html>")) }, forge.KindTransient},
 		"nothing":               {code(200), forge.KindTransient},
 		"null":                  {func(w http.ResponseWriter) { _, _ = w.Write([]byte("null")) }, forge.KindTransient},

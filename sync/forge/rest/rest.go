@@ -128,21 +128,25 @@ func (t *Turn) Call(ctx context.Context, op string, fault func(op string, err er
 // minRatePause when a limit is told without a time (GitHub: "wait for at least one minute").
 const minRatePause = time.Minute
 
-// RetryAt reads Retry-After (seconds or a date), else RateLimit-Reset as GitHub and GitLab have it, else a minute from now.
+// maxWait in seconds is believed of a Retry-After: more is a mistake.
+const maxWait = 24 * 60 * 60
+
+// RetryAt reads Retry-After (seconds or a date), else RateLimit-Reset as GitHub and GitLab have it, else a minute from now. It
+// is at least a second away; a time that is over (two clocks differ) is none.
 func RetryAt(r *http.Response) time.Time {
 	now := time.Now()
 	if v := r.Header.Get("Retry-After"); v != "" {
 		if n, err := strconv.Atoi(v); err == nil && n >= 0 {
-			return now.Add(time.Duration(n) * time.Second)
+			return now.Add(time.Duration(min(max(n, 1), maxWait)) * time.Second)
 		}
-		if t, err := http.ParseTime(v); err == nil {
+		if t, err := http.ParseTime(v); err == nil && t.After(now) {
 			return t
 		}
 	}
 	for _, prefix := range []string{"X-RateLimit-", "RateLimit-"} {
 		n, err := strconv.ParseInt(r.Header.Get(prefix+"Reset"), 10, 64)
-		if err == nil && r.Header.Get(prefix+"Remaining") == "0" {
-			return time.Unix(n, 0)
+		if at := time.Unix(n, 0); err == nil && at.After(now) && r.Header.Get(prefix+"Remaining") == "0" {
+			return at
 		}
 	}
 	return now.Add(minRatePause)
