@@ -170,6 +170,9 @@ func address(text string) (netip.Addr, error) {
 	case err != nil:
 		return a, refuse("%q is no IP address: nodes are named by address, without port", text)
 	}
+	if a.Zone() != "" {
+		return a, refuse("%q has a zone, which no network holds: $%s could not deny it", text, EnvDeny)
+	}
 	a = a.Unmap()
 	if a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return a, refuse("%s is no address of one node", a)
@@ -197,11 +200,15 @@ func prefixes(name, text string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, x := range list(text) {
 		if p, err := netip.ParsePrefix(x); err == nil {
+			if p.Addr().Is4In6() {
+				// Nodes are compared as the IPv4 addresses that they are; such a network would hold none of them.
+				return nil, fmt.Errorf("$%s: %w", name, refuse("%q is an IPv4 network in IPv6 form: write it as IPv4", x))
+			}
 			out = append(out, p.Masked())
 			continue
 		}
 		a, err := netip.ParseAddr(x)
-		if err != nil {
+		if err != nil || a.Zone() != "" {
 			return nil, fmt.Errorf("$%s: %w", name, refuse("%q is neither an address nor a network", x))
 		}
 		a = a.Unmap()

@@ -74,6 +74,9 @@ func TestStart(t *testing.T) {
 		{EnvDeny, "192.0.2.2", "which $ICHOR_E2E_DENY denies"},
 		{EnvDeny, "192.0.2.0/24", "which $ICHOR_E2E_DENY denies"},
 		{EnvDeny, "the router", "neither an address nor a network"},
+		{EnvDeny, "::ffff:192.0.2.0/120", "write it as IPv4"},
+		{EnvDeny, "fe80::1%eth0", "neither an address nor a network"},
+		{EnvNodes, "fe80::1%eth0", "has a zone"},
 		{EnvDestructive, "192.0.2.9", "which $ICHOR_E2E_NODES does not"},
 	} {
 		env := vars(t)
