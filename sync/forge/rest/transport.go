@@ -81,6 +81,8 @@ type etags struct {
 	mu    sync.Mutex
 	order *list.List
 	kept  map[string]*list.Element
+	// size of all bodies that are kept.
+	size int
 }
 
 type keptAnswer struct {
@@ -93,6 +95,7 @@ type keptAnswer struct {
 const (
 	keptAnswers = 200
 	keptBytes   = 1 << 20
+	keptTotal   = 16 << 20 // lists of files of pull requests are large, are asked for once, and come from anybody
 	bodyBytes   = 16 << 20
 )
 
@@ -152,12 +155,18 @@ func (t *etags) put(a *keptAnswer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e, ok := t.kept[a.key]; ok {
-		t.order.Remove(e)
+		t.drop(e)
 	}
 	t.kept[a.key] = t.order.PushFront(a)
-	if t.order.Len() > keptAnswers {
-		last := t.order.Back()
-		t.order.Remove(last)
-		delete(t.kept, last.Value.(*keptAnswer).key)
+	t.size += len(a.body)
+	for t.order.Len() > keptAnswers || t.size > keptTotal {
+		t.drop(t.order.Back())
 	}
+}
+
+// drop lets an answer go. The lock is held.
+func (t *etags) drop(e *list.Element) {
+	a := t.order.Remove(e).(*keptAnswer)
+	delete(t.kept, a.key)
+	t.size -= len(a.body)
 }
