@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -50,10 +52,26 @@ type Fault struct {
 	Delay time.Duration `json:"delay,omitempty"`
 }
 
+// endpoints are all that a request may be counted as.
+func endpoints() []string {
+	list := []string{
+		"rate_limit.get", "user.get", "api.unknown", "git.info-refs", "git.upload-pack", "git.receive-pack",
+		"web.unknown", "web.home", "web.repository", "web.blob", "web.raw", "web.tree", "web.commit", "web.pull",
+	}
+	for _, r := range routes {
+		list = append(list, r.endpoint)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // Fault adds a fault. Faults are tried in the order in which they were added; one request meets at most one.
 func (f *Forge) Fault(x Fault) error {
 	if _, err := path.Match(x.Endpoint, ""); err != nil || x.Endpoint == "" {
 		return fmt.Errorf("add fault for endpoint %q: not a pattern; want an endpoint such as statuses.create, git.* or *", x.Endpoint)
+	}
+	if !slices.ContainsFunc(endpoints(), func(name string) bool { ok, _ := path.Match(x.Endpoint, name); return ok }) {
+		return fmt.Errorf("add fault for endpoint %q: the forge has none of that name; there are %s", x.Endpoint, strings.Join(endpoints(), ", "))
 	}
 	switch x.Kind {
 	case FaultStatus, FaultPrimaryLimit, FaultSecondaryLimit, FaultTooMany, FaultLostReply, FaultSlow, FaultCut, FaultHang:
