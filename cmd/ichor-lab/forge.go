@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -87,6 +88,9 @@ func webhookCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var w cli.Webhook
 			if len(args) == 1 {
+				if u, err := url.Parse(args[0]); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+					return usageError{fmt.Errorf("webhook %q: want a URL such as http://127.0.0.1:9465/webhook", args[0])}
+				}
 				w.URL = args[0]
 			}
 			if file != "" {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -36,7 +38,7 @@ func run() int {
 // execute runs one command and gives its exit code.
 func execute(ctx context.Context, args []string, out, errOut io.Writer) int {
 	root := newRootCommand()
-	root.SetArgs(args)
+	root.SetArgs(negativeLast(args))
 	root.SetOut(out)
 	root.SetErr(errOut)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -49,6 +51,21 @@ func execute(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// negativeLast lets an argument be a negative time without "--" before it: "node clock cp1 -48h" would be read as flags. It goes
+// to the end, behind "--"; what comes after a flag is left to the flag.
+func negativeLast(args []string) []string {
+	for i, a := range args {
+		if a == "--" {
+			break
+		}
+		if i == 0 || strings.HasPrefix(args[i-1], "-") || len(a) < 2 || a[0] != '-' || a[1] < '0' || a[1] > '9' {
+			continue
+		}
+		return slices.Concat(args[:i], args[i+1:], []string{"--", a})
+	}
+	return args
 }
 
 func newRootCommand() *cobra.Command {

@@ -58,7 +58,11 @@ func nodeActCommand(name, does string) *cobra.Command {
 	cmd := &cobra.Command{Use: name + " NAME", Short: "On NAME: " + does, Args: usage(cobra.ExactArgs(1))}
 	var arg func(args []string) error // takes what comes after the name
 	takes := func(use string, from, to int, f func(args []string) error) {
-		cmd.Use, cmd.Args, arg = name+" NAME "+use, usage(cobra.RangeArgs(1+from, 1+to)), f
+		check := cobra.RangeArgs(1+from, 1+to)
+		if from == to {
+			check = cobra.ExactArgs(1 + from)
+		}
+		cmd.Use, cmd.Args, arg = name+" NAME "+use, usage(check), f
 	}
 	switch name {
 	case "cut", "hang", "slow":
@@ -89,7 +93,7 @@ func nodeActCommand(name, does string) *cobra.Command {
 			a.Delay, err = duration("offset", args[0], true)
 			return err
 		})
-		cmd.Example = "  ichor-lab node clock cp1 48h            # its certificates are not yet valid\n  ichor-lab node clock cp1 --synced -- -48h   # they have expired"
+		cmd.Example = "  ichor-lab node clock cp1 48h            # its certificates are not yet valid\n  ichor-lab node clock cp1 -48h --synced   # they have expired"
 	case "move", "twin":
 		takes("ADDRESS", 1, 1, func(args []string) error { a.Address = args[0]; return nil })
 	case "swap":

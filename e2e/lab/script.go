@@ -97,7 +97,7 @@ func (s Step) check() (call, when string, err error) {
 		return d.Name == s.Do
 	})
 	if i < 0 {
-		return "", "", fmt.Errorf("at %s of node %s do %q: not known", s.Point, s.Node, s.Do)
+		return "", "", fmt.Errorf("at %s of node %s do %q: not known; ichor-lab node at --help lists what can happen", s.Point, s.Node, s.Do)
 	}
 	if s.Count < -1 || s.Message < 0 {
 		return "", "", fmt.Errorf("at %s of node %s: counts are from 1", s.Point, s.Node)

@@ -40,6 +40,9 @@ func NewClient(state string) *Client {
 // ErrNoLab says that no lab runs in the state folder.
 var ErrNoLab = errors.New("no lab runs there")
 
+// ErrNotUp says that the lab of the state folder can't answer yet, or no more.
+var ErrNotUp = errors.New("it does not answer")
+
 // ask sends one command. Errors of the lab come back as they are worded there.
 func ask[Out any](ctx context.Context, c *Client, path string, in any) (Out, error) {
 	var out Out
@@ -53,6 +56,12 @@ func ask[Out any](ctx context.Context, c *Client, path string, in any) (Out, err
 	}
 	resp, err := c.http.Do(req)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		if lock, err := os.Open(filepath.Join(c.state, "lock")); err == nil {
+			defer lock.Close()
+			if syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil {
+				return out, fmt.Errorf("reach the lab in %s: %w, it is still starting (or ending): try again in a moment", c.state, ErrNotUp)
+			}
+		}
 		return out, fmt.Errorf("reach the lab in %s: %w; start it with \"ichor-lab up\", or name its folder with --state or $ICHOR_LAB_STATE", c.state, ErrNoLab)
 	}
 	if err != nil {

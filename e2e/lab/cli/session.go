@@ -67,6 +67,9 @@ type NodesOptions struct {
 	Kubernetes *kube.Tools
 }
 
+// ErrStopped says that the lab was told to end before it was up.
+var ErrStopped = errors.New("stopped before the lab was up; the same command goes on from here")
+
 // Session is a running lab.
 type Session struct {
 	opt      UpOptions
@@ -77,6 +80,7 @@ type Session struct {
 	events   sync.Mutex
 	down     chan struct{}
 	once     sync.Once
+	ready    bool // it came up: commands are answered
 	// kubernetes are its programs; nil: none runs.
 	kubernetes *kube.Tools
 }
@@ -102,6 +106,12 @@ func Up(ctx context.Context, o UpOptions) (err error) {
 	}
 	defer lock.Close()
 	s := &Session{opt: o, kubernetes: tools, down: make(chan struct{})}
+	defer func() {
+		// What was under way when somebody pressed Ctrl-C is no news.
+		if err != nil && !s.ready && ctx.Err() != nil {
+			err = ErrStopped
+		}
+	}()
 	fl, err := s.prepare(ctx)
 	if err != nil {
 		return err
@@ -195,12 +205,27 @@ func (s *Session) startForge(ctx context.Context) error {
 		return err
 	}
 	if s.forge.Tip("main") != "" {
+		s.sayOtherRepo()
 		return nil
 	}
 	if err := s.seed(ctx); err != nil {
 		return errors.Join(err, s.forge.Close())
 	}
+	if err := writeFile(s.repoFile(), []byte(s.opt.Repo+"\n"), 0o600); err != nil {
+		return errors.Join(fmt.Errorf("note the repository: %w", err), s.forge.Close())
+	}
 	return nil
+}
+
+// repoFile notes which folder the state folder was begun with.
+func (s *Session) repoFile() string { return filepath.Join(s.opt.State, "repository") }
+
+// sayOtherRepo says so when the state folder was begun with another folder than the one that is named now.
+func (s *Session) sayOtherRepo() {
+	data, err := os.ReadFile(s.repoFile())
+	if first := strings.TrimSuffix(string(data), "\n"); err == nil && first != s.opt.Repo {
+		s.say("the state folder was begun with %s: its nodes go on, and the forge has the files from there until \"ichor-lab push\" brings those of %s; for a lab of its own give another --state", first, s.opt.Repo)
+	}
 }
 
 // seed takes over the history of a Git repository, and in any case the files as they are now.
@@ -244,6 +269,9 @@ func (s *Session) startNodes(ctx context.Context, fl *fleet.Fleet) error {
 			return fmt.Errorf("start configured clusters: %s", closed[0])
 		}
 		conf = &Configured{Fleet: fl, Bundles: bundles, Keys: keys}
+	}
+	if err := freePorts(ctx, s.machines); err != nil {
+		return err
 	}
 	s.nodes, err = s.opt.Nodes(ctx, NodesOptions{Dir: filepath.Join(s.opt.State, "nodes"), Real: s.opt.Real, Log: s.opt.Log, OnEvent: s.emit, Kubernetes: s.kubernetes})
 	if err != nil {
@@ -311,6 +339,7 @@ func (s *Session) serve(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	s.ready = true
 	s.say("forge: %s (token in %s)", s.forge.URL()+"/"+s.opt.ForgeRepo, filepath.Join(s.opt.State, "token"))
 	if s.kubernetes != nil {
 		s.say("Kubernetes %s: it comes up on each control plane once its etcd runs; kubectl --kubeconfig %s get nodes", kube.Version, filepath.Join(s.opt.State, "kubeconfig"))
@@ -320,7 +349,7 @@ func (s *Session) serve(ctx context.Context) error {
 	if s.store != nil {
 		s.say("S3 store: %s, bucket %s (keys in %s)", s.store.Endpoint(), s.store.Bucket(), filepath.Join(s.opt.State, "env"))
 	}
-	s.say("in another terminal: . %s && ichor run", filepath.Join(s.opt.State, "env"))
+	s.say("in another terminal: . %s && ichor run", quote(filepath.Join(s.opt.State, "env")))
 	s.emit("lab.ready", map[string]any{
 		"forge": s.forge.URL(), "repository": s.opt.ForgeRepo, "clone": s.forge.CloneURL(), "main": s.forge.Tip("main"),
 		"nodes": len(s.machines), "env": filepath.Join(s.opt.State, "env"),
