@@ -298,7 +298,21 @@ func (l *loader) finish() {
 	})
 	f.Unknown = slices.Compact(f.Unknown)
 	f.Files = make([]File, 0, len(l.files))
-	for _, name := range slices.SortedFunc(maps.Keys(l.files), strings.Compare) {
+	for _, name := range l.names() {
 		f.Files = append(f.Files, *l.files[name])
 	}
+}
+
+// names of the files that were read, sorted. The walk has sorted nearly all of them already.
+func (l *loader) names() []string {
+	names := make([]string, 0, len(l.files))
+	for _, name := range l.paths {
+		if l.files[name] != nil {
+			names = append(names, name)
+		}
+	}
+	if len(names) == len(l.files) {
+		return names
+	}
+	return slices.SortedFunc(maps.Keys(l.files), strings.Compare)
 }

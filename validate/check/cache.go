@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -161,7 +162,7 @@ func reuse(cl *fleet.Cluster, k *clusterRenders, others []*rendered) (known []re
 		return nil, nil // a name twice: results can't be told apart by it
 	}
 	if k.key == "" {
-		k.key = inputsKey(cl)
+		k.cluster, k.key = cl, knownKey(cl, others)
 	}
 	for _, o := range others {
 		if k.key == "" || len(machines) == 0 {
@@ -210,7 +211,7 @@ func (r *rendered) take(cl *fleet.Cluster, key string, machines map[*v1alpha1.Ta
 		return nil
 	}
 	var out []render.Result
-	for _, results := range k.byName {
+	take := func(results []render.Result) {
 		for _, res := range results {
 			m := machines[res.Machine.Manifest]
 			if m == nil || m.Pos != res.Machine.Pos {
@@ -220,7 +221,58 @@ func (r *rendered) take(cl *fleet.Cluster, key string, machines map[*v1alpha1.Ta
 			out = append(out, moved(res, m, patches))
 		}
 	}
+	switch {
+	case k.whole && len(machines) > len(k.all)/8:
+		out = make([]render.Result, 0, min(len(machines), len(k.all)))
+		take(k.all)
+	default:
+		// Few are left, or few are known.
+		for _, m := range machines {
+			take(k.named(m.Name))
+		}
+	}
 	return out
+}
+
+// knownKey is inputsKey, without the work where another commit has it of the same objects.
+func knownKey(cl *fleet.Cluster, others []*rendered) string {
+	for _, o := range others {
+		if key := o.keyOf(cl); key != "" {
+			return key
+		}
+	}
+	return inputsKey(cl)
+}
+
+// keyOf gives the key of a cluster where r knows it of the very objects of cl; "" where it does not, or is in use.
+func (r *rendered) keyOf(cl *fleet.Cluster) string {
+	if !r.mu.TryLock() {
+		return ""
+	}
+	defer r.mu.Unlock()
+	if k := r.known[cl.Name]; k != nil && k.cluster != nil && sameObjects(k.cluster, cl) {
+		return k.key
+	}
+	return ""
+}
+
+// sameObjects tells whether all that inputsKey looks at is the same, manifests by being the same objects.
+func sameObjects(a, b *fleet.Cluster) bool {
+	if a.Name != b.Name || a.Manifest != b.Manifest || !sameFile(a.Secrets, b.Secrets) || len(a.Patches) != len(b.Patches) {
+		return false
+	}
+	for i, p := range a.Patches {
+		q := b.Patches[i]
+		if p.Manifest != q.Manifest || p.Pos != q.Pos || !slices.EqualFunc(p.Entries, q.Entries, sameEntry) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameEntry(a, b fleet.PatchEntry) bool {
+	return a.JSON == b.JSON && a.Pos == b.Pos && a.SopsDoc == b.SopsDoc && a.SopsPath == b.SopsPath &&
+		bytes.Equal(a.Raw, b.Raw) && sameFile(a.Sops, b.Sops)
 }
 
 // moved is a result with the objects of another fleet in the places of its own.

@@ -86,6 +86,7 @@ func (s *session) clusterMachines(cl *fleet.Cluster, results []render.Result) er
 		return err
 	}
 	secrets := newSecretChanges(was, cl)
+	s.report.Machines = slices.Grow(s.report.Machines, len(results))
 	for i, r := range results {
 		s.report.Machines = append(s.report.Machines, machineEntry(cl, olds[i], r, before, secrets))
 	}

@@ -28,8 +28,27 @@ type clusterRenders struct {
 	// whole: every machine was rendered, and all has the results, sorted.
 	whole bool
 	all   []render.Result
-	// byName has those of machines that were asked for one by one.
+	// byName has those of machines that were asked for one by one, before all were.
 	byName map[string][]render.Result
+	// cluster is what key was made of.
+	cluster *fleet.Cluster
+}
+
+// named gives the results of a machine, which was asked for before. Of two machines with one name the last counts.
+func (k *clusterRenders) named(name string) []render.Result {
+	if !k.whole {
+		return k.byName[name]
+	}
+	i, found := slices.BinarySearchFunc(k.all, name, func(r render.Result, name string) int {
+		return strings.Compare(r.Machine.Name, name)
+	})
+	if !found {
+		return nil
+	}
+	for i+1 < len(k.all) && k.all[i+1].Machine.Name == name {
+		i++
+	}
+	return k.all[i : i+1 : i+1]
 }
 
 func newRenders(ctx context.Context, s *side, cache *Cache) *renders {
@@ -74,10 +93,7 @@ func (r *renders) whole(cl *fleet.Cluster, k *clusterRenders) ([]render.Result, 
 	if err != nil {
 		return nil, r.failed(k, err)
 	}
-	k.whole, k.all = true, all
-	for _, res := range all {
-		k.byName[res.Machine.Name] = append(k.byName[res.Machine.Name][:0:0], res)
-	}
+	k.whole, k.all, k.byName = true, all, nil
 	return all, nil
 }
 
@@ -102,7 +118,7 @@ func (r *renders) some(cl *fleet.Cluster, k *clusterRenders, machines []string) 
 	}
 	var out []render.Result
 	for _, m := range machines {
-		out = append(out, k.byName[m]...)
+		out = append(out, k.named(m)...)
 	}
 	return out, nil
 }

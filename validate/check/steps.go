@@ -2,6 +2,8 @@ package check
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"ichor.maesh.dev/ichor/apply/plan"
 	"ichor.maesh.dev/ichor/schemas/fleet"
@@ -73,7 +75,27 @@ func fullVersion(v string) string {
 	return v
 }
 
-// stepMachines lists what happens to a cluster's approved machines.
+// reported are the report's machines of a cluster: they are sorted.
+func (s *session) reported(cluster string) []Machine {
+	from, _ := slices.BinarySearchFunc(s.report.Machines, cluster, func(m Machine, cluster string) int {
+		return strings.Compare(m.Cluster, cluster)
+	})
+	to := from
+	for to < len(s.report.Machines) && s.report.Machines[to].Cluster == cluster {
+		to++
+	}
+	return s.report.Machines[from:to]
+}
+
+func approvedNames(cl *fleet.Cluster) map[string]bool {
+	live := make(map[string]bool, len(cl.Machines))
+	for _, m := range cl.Machines {
+		live[m.Name] = live[m.Name] || approved(m)
+	}
+	return live
+}
+
+// stepMachines lists what happens to those of a cluster's approved machines that change.
 func (s *session) stepMachines(cl *fleet.Cluster) []plan.StepMachine {
 	refused := map[string]string{}
 	for _, p := range s.report.Problems {
@@ -81,14 +103,14 @@ func (s *session) stepMachines(cl *fleet.Cluster) []plan.StepMachine {
 			refused[p.Machine] = p.Message
 		}
 	}
-	live := map[string]bool{}
-	for _, m := range cl.Machines {
-		live[m.Name] = live[m.Name] || approved(m)
-	}
+	var live map[string]bool
 	var out []plan.StepMachine
-	for _, m := range s.report.Machines {
-		if m.Cluster != cl.Name {
-			continue
+	for _, m := range s.reported(cl.Name) {
+		if m.Change == ChangeNone {
+			continue // no step is about it
+		}
+		if live == nil {
+			live = approvedNames(cl)
 		}
 		if m.Change != ChangeRemove && !live[m.Name] {
 			continue

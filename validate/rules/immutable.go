@@ -70,15 +70,19 @@ func renamedCluster(c *Context, old *fleet.Cluster) *fleet.Cluster {
 			continue
 		}
 		sameSecrets := old.Secrets != nil && n.Secrets != nil && bytes.Equal(old.Secrets.Data, n.Secrets.Data)
-		if sameSecrets || slices.EqualFunc(clusterEndpointClaim(old), clusterEndpointClaim(n), sameClaim) {
+		if sameSecrets || sameEndpoint(old, n) {
 			return n
 		}
 	}
 	return nil
 }
 
-// sameClaim compares what two claims claim.
-func sameClaim(a, b claim) bool { return a.scope == b.scope && a.value == b.value }
+// sameEndpoint tells whether two clusters have one endpoint, or both none.
+func sameEndpoint(a, b *fleet.Cluster) bool {
+	x, hasX := clusterEndpointClaim(a)
+	y, hasY := clusterEndpointClaim(b)
+	return hasX == hasY && x.value == y.value
+}
 
 func clusterChanges(old, now *fleet.Cluster) []fleet.Problem {
 	var problems []fleet.Problem
@@ -128,7 +132,11 @@ func machineChanges(c *Context, old *fleet.Machine) []fleet.Problem {
 // successor finds a base machine in its cluster at head: by name, else renamed, with the same UUID. nil where it is
 // not there.
 func successor(c *Context, old *fleet.Machine) *fleet.Machine {
-	cl := c.Head.Cluster(old.Cluster)
+	cl := c.headCluster
+	if cl == nil || cl.Name != old.Cluster { // who asks for all machines asks cluster by cluster
+		cl = c.Head.Cluster(old.Cluster)
+		c.headCluster = cl
+	}
 	if cl == nil {
 		return nil
 	}

@@ -4,26 +4,47 @@ import "ichor.maesh.dev/ichor/schemas/fleet"
 
 // Predecessors finds base machines for the machines of a cluster, without a search each time.
 type Predecessors struct {
-	names, now map[string]*fleet.Machine
-	uuids      map[string]*fleet.Machine
+	old, head *fleet.Cluster
+	// next is the place in old of the machine that is expected to be asked for.
+	next   int
+	places map[string]int
+	now    map[string]*fleet.Machine
+	uuids  map[string]*fleet.Machine
 }
 
-// NewPredecessors indexes a cluster on base and at head.
+// NewPredecessors is for a cluster on base and at head. It is quickest when asked in the order of head.
 func NewPredecessors(old, now *fleet.Cluster) *Predecessors {
-	p := &Predecessors{names: byName(old), now: byName(now), uuids: map[string]*fleet.Machine{}}
-	for _, m := range old.Machines {
+	return &Predecessors{old: old, head: now}
+}
+
+// index is made when a machine is not where it is looked for first.
+func (p *Predecessors) index() {
+	if p.places != nil {
+		return
+	}
+	p.places, p.now, p.uuids = make(map[string]int, len(p.old.Machines)), byName(p.head), map[string]*fleet.Machine{}
+	for i, m := range p.old.Machines {
+		if _, twice := p.places[m.Name]; !twice {
+			p.places[m.Name] = i
+		}
 		if u := canonicalUUID(m.Manifest.Spec.UUID); !repeatedUUID(u) && p.uuids[u] == nil {
 			p.uuids[u] = m
 		}
 	}
-	return p
 }
 
 // Of gives the base machine that m now is: the one of its name, else the one that was renamed to it (the same UUID,
 // under a name that head no longer has). nil for a new machine.
 func (p *Predecessors) Of(m *fleet.Machine) *fleet.Machine {
-	if was := p.names[m.Name]; was != nil {
-		return was
+	// Both sides are sorted: who asks for one after the other finds them so. Of two with one name the first counts.
+	if at := p.next; at < len(p.old.Machines) && p.old.Machines[at].Name == m.Name && (at == 0 || p.old.Machines[at-1].Name != m.Name) {
+		p.next++
+		return p.old.Machines[at]
+	}
+	p.index()
+	if at, known := p.places[m.Name]; known {
+		p.next = at + 1
+		return p.old.Machines[at]
 	}
 	was := p.uuids[canonicalUUID(m.Manifest.Spec.UUID)]
 	if was == nil || p.now[was.Name] != nil {

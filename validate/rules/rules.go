@@ -79,6 +79,8 @@ type Context struct {
 
 	// index has the machines of clusters that were asked for by name.
 	index map[*fleet.Cluster]map[string]*fleet.Machine
+	// headCluster is the one that was last asked for.
+	headCluster *fleet.Cluster
 	// policyCost is what the policies have cost so far.
 	policyCost uint64
 	// scan is what the secret scan found on head.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"hash/maphash"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -27,143 +28,188 @@ func uniqueRule() Rule {
 
 // claim is one use of a value that must be unique.
 type claim struct {
-	object fleet.Object
+	object *fleet.Object
 	path   string
-	// scope and value must not come together twice.
-	scope, value string
-	// what names the value in the message: `endpoint 10.0.0.1:50000`.
-	what string
+	// scope, within and value must not come together twice. within is a cluster, "" the fleet.
+	scope, within, value string
+	// what and shown name the value in the message: `endpoint `, `10.0.0.1:50000`.
+	what, shown string
 }
 
+func (c *claim) key() claimKey { return claimKey{c.scope, c.within, c.value} }
+
+type claimKey struct{ scope, within, value string }
+
 func checkUnique(c *Context) []fleet.Problem {
-	n := 0
-	for _, cl := range c.Head.Clusters {
-		n += 5*len(cl.Machines) + len(cl.Patches) + 8
+	if !anyTwice(c.Head) {
+		return nil
 	}
-	claims := make([]claim, 0, n)
-	for _, cl := range c.Head.Clusters {
-		claims = append(claims, nameClaims(cl)...)
-		claims = append(claims, clusterEndpointClaim(cl)...)
+	var claims []claim
+	eachClaim(c.Head, func(cl claim) bool {
+		claims = append(claims, cl)
+		return true
+	})
+	return duplicates(claims)
+}
+
+// anyTwice tells whether two claims may be the same: hardly ever in a fleet, which has tens of thousands of them. It
+// keeps their hashes only; that two different ones have the same costs the work of the comparison.
+func anyTwice(f *fleet.Fleet) bool {
+	n := 0
+	for _, cl := range f.Clusters {
+		n += 4*len(cl.Machines) + len(cl.Patches) + 8
+	}
+	seed, seen := maphash.MakeSeed(), make(map[uint64]struct{}, n)
+	var h maphash.Hash
+	h.SetSeed(seed)
+	twice := false
+	eachClaim(f, func(c claim) bool {
+		h.Reset()
+		for _, part := range [...]string{c.scope, c.within, c.value} {
+			_, _ = h.WriteString(part) // it never fails
+			_ = h.WriteByte(0)
+		}
+		before := len(seen)
+		seen[h.Sum64()] = struct{}{}
+		twice = len(seen) == before
+		return !twice
+	})
+	return twice
+}
+
+// eachClaim gives every claim of a fleet to yield, until that says false.
+func eachClaim(f *fleet.Fleet, yield func(claim) bool) {
+	for _, cl := range f.Clusters {
+		if !eachName(cl, yield) {
+			return
+		}
+		if e, claimed := clusterEndpointClaim(cl); claimed && !yield(e) {
+			return
+		}
 		for _, m := range cl.Machines {
-			claims = append(claims, machineClaims(m)...)
+			if !eachOfMachine(m, yield) {
+				return
+			}
 		}
 	}
-	for _, p := range c.Head.Policies {
-		claims = append(claims, nameClaim(p.Object))
+	for _, p := range f.Policies {
+		if !yield(nameClaim(&p.Object)) {
+			return
+		}
 	}
-	return duplicates(claims)
 }
 
 // duplicates reports every claim but the first of each value, at its own place, naming the first.
 func duplicates(claims []claim) []fleet.Problem {
-	claims = contested(claims)
 	slices.SortStableFunc(claims, func(a, b claim) int {
 		return comparePlaces(a.object.Pos, b.object.Pos)
 	})
-	first := make(map[claimKey]claim, len(claims))
+	first := make(map[claimKey]*claim, len(claims))
 	var problems []fleet.Problem
-	for _, cl := range claims {
-		k := claimKey{cl.scope, cl.value}
-		f, taken := first[k]
-		if !taken {
-			first[k] = cl
+	for i := range claims {
+		cl := &claims[i]
+		f := first[cl.key()]
+		if f == nil {
+			first[cl.key()] = cl
 			continue
 		}
-		msg := cl.what + " is taken by " + f.object.ID() + " at " + place(f.object.At(f.path))
+		msg := cl.what + cl.shown + " is taken by " + f.object.ID()
 		if f.object.Cluster != cl.object.Cluster && f.object.Kind != v1alpha1.KindTalosCluster {
-			msg = cl.what + " is taken by " + f.object.ID() + " of cluster " + f.object.Cluster + " at " + place(f.object.At(f.path))
+			msg += " of cluster " + f.object.Cluster
 		}
-		p := problemAt(cl.object, cl.path, msg)
+		p := problemAt(*cl.object, cl.path, msg+" at "+place(f.object.At(f.path)))
 		p.Hint = "change one of the two, or delete the one that is too many"
 		problems = append(problems, p)
 	}
 	return problems
 }
 
-type claimKey struct{ scope, value string }
-
-// contested are the claims of values that are claimed more than once, in their order: hardly ever any of a fleet's tens
-// of thousands.
-func contested(claims []claim) []claim {
-	times := make(map[claimKey]int, len(claims))
-	twice := false
-	for i := range claims {
-		k := claimKey{claims[i].scope, claims[i].value}
-		times[k]++
-		twice = twice || times[k] > 1
+func nameClaim(o *fleet.Object) claim {
+	c := claim{object: o, path: "metadata.name", scope: o.Kind, value: o.Name, what: "the name ", shown: o.Name}
+	if o.Kind != v1alpha1.KindTalosCluster {
+		c.within = o.Cluster
 	}
-	if !twice {
-		return nil
-	}
-	return slices.DeleteFunc(claims, func(c claim) bool { return times[claimKey{c.scope, c.value}] == 1 })
+	return c
 }
 
-func nameClaim(o fleet.Object) claim {
-	scope := "name of " + o.Kind
-	if o.Cluster != "" && o.Kind != v1alpha1.KindTalosCluster {
-		scope += " in " + o.Cluster
-	}
-	return claim{object: o, path: "metadata.name", scope: scope, value: o.Name, what: "the name " + o.Name}
-}
-
-func nameClaims(cl *fleet.Cluster) []claim {
-	var out []claim
-	if cl.Manifest != nil {
-		out = append(out, nameClaim(cl.Object))
+// eachName gives the names of a cluster and of all that is in it; false where yield said so.
+func eachName(cl *fleet.Cluster, yield func(claim) bool) bool {
+	if cl.Manifest != nil && !yield(nameClaim(&cl.Object)) {
+		return false
 	}
 	for _, m := range cl.Machines {
-		out = append(out, nameClaim(m.Object))
+		if !yield(nameClaim(&m.Object)) {
+			return false
+		}
 	}
 	for _, p := range cl.Patches {
-		out = append(out, nameClaim(p.Object))
+		if !yield(nameClaim(&p.Object)) {
+			return false
+		}
 	}
 	for _, b := range cl.Backups {
-		out = append(out, nameClaim(b.Object))
+		if !yield(nameClaim(&b.Object)) {
+			return false
+		}
 	}
 	for _, p := range cl.Policies {
-		out = append(out, nameClaim(p.Object))
+		if !yield(nameClaim(&p.Object)) {
+			return false
+		}
 	}
 	for _, o := range cl.Operations {
-		out = append(out, nameClaim(o.Object))
+		if !yield(nameClaim(&o.Object)) {
+			return false
+		}
 	}
-	return out
+	return true
 }
 
-func clusterEndpointClaim(cl *fleet.Cluster) []claim {
+// clusterEndpointClaim is a cluster's endpoint; false where it has none.
+func clusterEndpointClaim(cl *fleet.Cluster) (claim, bool) {
 	if cl.Manifest == nil || cl.Manifest.Spec.Endpoint.Address == "" {
-		return nil
+		return claim{}, false
 	}
 	e := cl.Manifest.Spec.Endpoint
 	port := e.Port
 	if port == 0 {
 		port = kubernetesAPIPort
 	}
-	v := canonicalHost(e.Address) + " port " + strconv.Itoa(port)
-	return []claim{{
-		object: cl.Object, path: "spec.endpoint.address", scope: "cluster endpoint", value: v,
-		what: "the endpoint " + e.Address + " port " + strconv.Itoa(port),
-	}}
+	return claim{
+		object: &cl.Object, path: "spec.endpoint.address", scope: "cluster endpoint",
+		value: canonicalHost(e.Address) + " port " + strconv.Itoa(port),
+		what:  "the endpoint ", shown: e.Address + " port " + strconv.Itoa(port),
+	}, true
 }
 
-// machineClaims are a machine's own; a rejected one has none.
-func machineClaims(m *fleet.Machine) []claim {
+// eachOfMachine gives a machine's own claims; a rejected one has none. It is false where yield said so.
+func eachOfMachine(m *fleet.Machine, yield func(claim) bool) bool {
 	if isRejected(m) {
-		return nil
+		return true
 	}
-	s := m.Manifest.Spec
-	var out []claim
-	add := func(path, scope, value, what string) {
-		if value != "" {
-			out = append(out, claim{object: m.Object, path: path, scope: scope, value: value, what: what})
+	s := &m.Manifest.Spec
+	uuid := ""
+	if !repeatedUUID(s.UUID) {
+		uuid = canonicalUUID(s.UUID)
+	}
+	for _, c := range [...]claim{
+		{path: "spec.endpoint", scope: "endpoint", value: canonicalEndpoint(s.Endpoint), what: "the endpoint ", shown: s.Endpoint},
+		{path: "spec.uuid", scope: "uuid", value: uuid, what: "the UUID ", shown: s.UUID},
+		{
+			path: "spec.certFingerprint", scope: "fingerprint", value: s.CertFingerprint, what: "the certificate fingerprint ",
+			shown: s.CertFingerprint,
+		},
+		{
+			path: "spec.hostname", scope: "hostname", within: m.Cluster,
+			value: strings.ToLower(strings.TrimSuffix(s.Hostname, ".")), what: "the hostname ", shown: s.Hostname,
+		},
+	} {
+		c.object = &m.Object
+		if c.value != "" && !yield(c) {
+			return false
 		}
 	}
-	add("spec.endpoint", "endpoint", canonicalEndpoint(s.Endpoint), "the endpoint "+s.Endpoint)
-	if !repeatedUUID(s.UUID) {
-		add("spec.uuid", "uuid", canonicalUUID(s.UUID), "the UUID "+s.UUID)
-	}
-	add("spec.certFingerprint", "fingerprint", s.CertFingerprint, "the certificate fingerprint "+s.CertFingerprint)
-	add("spec.hostname", "hostname in "+m.Cluster, strings.ToLower(strings.TrimSuffix(s.Hostname, ".")), "the hostname "+s.Hostname)
-	return out
+	return true
 }
 
 // canonicalEndpoint makes `ip`, `ip:50000` and other spellings of one address the same. What is no address stays as
