@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -55,7 +56,8 @@ func (m *Mirror) MergePull(ctx context.Context, number int, base, head string) (
 
 func (m *Mirror) mergeOf(ctx context.Context, op string, number int, base, head string, from plumbing.ReferenceName, listed plumbing.Hash) (Merge, error) {
 	fork, err := mergeBase(m.store, op, base, head)
-	if err != nil {
+	long := errors.Is(err, errTooMuchHistory)
+	if err != nil && !long {
 		return Merge{}, err
 	}
 	if fork == base {
@@ -66,6 +68,9 @@ func (m *Mirror) mergeOf(ctx context.Context, op string, number int, base, head 
 		alone.Against = base
 	}
 	switch {
+	case from == "" && long:
+		alone.Why = fmt.Sprintf("more than %d commits lie between it and its base", maxWalk)
+		return alone, nil
 	case from == "":
 		alone.Why = "this forge makes no merge commits"
 		return alone, nil
@@ -103,6 +108,12 @@ func (m *Mirror) mergeOf(ctx context.Context, op string, number int, base, head 
 	return Merge{Commit: at.String(), Against: base}, nil
 }
 
+// maxWalk is how many commits are looked at for a merge base, some half a second's worth: a stranger can bring hundreds of
+// thousands, and each move of the branch looks again.
+const maxWalk = 30_000
+
+var errTooMuchHistory = errors.New("too many commits to find a merge base")
+
 // Marks of commits on the way to a merge base, as in git's own walk.
 const (
 	ofOne = 1 << iota
@@ -110,13 +121,15 @@ const (
 	stale
 )
 
-// mergeBase gives a newest common ancestor of two commits, "" where they have none. It walks from the newest commits down
+// mergeBase gives a newest common ancestor of two commits, "" where they have none; errTooMuchHistory where maxWalk commits
+// don't tell. It walks from the newest commits down
 // and stops where only common history is left, so that a long history costs nothing.
 func mergeBase(s *store, op, one, two string) (string, error) {
 	if one == two {
 		return one, nil
 	}
 	var out string
+	long := false
 	err := s.view(op, func(st storage.Storer) error {
 		w := &walk{st: st, marks: map[plumbing.Hash]int{}}
 		if err := w.mark(plumbing.NewHash(one), ofOne); err != nil {
@@ -128,6 +141,9 @@ func mergeBase(s *store, op, one, two string) (string, error) {
 		var found []*object.Commit
 		// Dates can lie: where more than one was found, only the whole walk tells which of them lie below another.
 		for len(w.queue) > 0 && (len(found) > 1 || w.fresh()) {
+			if long = len(w.marks) > maxWalk; long {
+				return nil
+			}
 			c := heap.Pop(&w.queue).(*object.Commit)
 			flags := w.marks[c.Hash]
 			if flags == ofOne|ofTwo {
@@ -149,6 +165,9 @@ func mergeBase(s *store, op, one, two string) (string, error) {
 		}
 		return nil
 	})
+	if err == nil && long {
+		err = errTooMuchHistory
+	}
 	return out, err
 }
 

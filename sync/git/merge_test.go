@@ -1,9 +1,11 @@
 package git_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -196,6 +198,39 @@ func TestAStrangersDatesDontMoveTheBase(t *testing.T) {
 	fetch(t, m, "head")
 	if got, err := m.MergePull(t.Context(), 1, base, head); err != nil || got != (git.Merge{Commit: head, Against: base}) {
 		t.Errorf("%+v %v, want it against %s", got, err, base)
+	}
+}
+
+// TestTooMuchHistoryIsNotWalked: a stranger's endless history keeps nobody waiting. The forge's merge commit is believed all the
+// same; without one the head is compared with base.
+func TestTooMuchHistoryIsNotWalked(t *testing.T) {
+	s := gittest.Start(t)
+	fork := s.Commit("fork", "a", "1")
+	var in bytes.Buffer
+	fmt.Fprintf(&in, "commit refs/heads/long\ncommitter E <e@example.org> 1 +0000\ndata 0\nfrom %s\n\n", fork)
+	for range 31_000 {
+		in.WriteString("commit refs/heads/long\ncommitter E <e@example.org> 1 +0000\ndata 0\n\n")
+	}
+	cmd := exec.CommandContext(t.Context(), "git", "fast-import", "--quiet")
+	cmd.Dir, cmd.Stdin = s.Work, &in
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	head, base := s.WorkGit("rev-parse", "long"), s.Commit("base", "b", "1")
+	merge := s.WorkGit("commit-tree", "HEAD^{tree}", "-m", "m", "-p", base, "-p", head)
+	s.WorkGit("push", "--quiet", "origin", base+":refs/heads/main", head+":refs/pull/1/head", merge+":refs/pull/1/merge")
+	for ref, want := range map[string]git.Merge{
+		"":                   {Commit: head, Against: base, Why: "more than 30000 commits lie between it and its base"},
+		"refs/pull/%d/merge": {Commit: merge, Against: base},
+	} {
+		m := open(t, s, func(o *git.Options) { o.MergeRef = ref })
+		fetch(t, m, "main")
+		if err := m.FetchPull(t.Context(), 1, head); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := m.MergePull(t.Context(), 1, base, head); err != nil || got != want {
+			t.Errorf("%q: %+v %v", ref, got, err)
+		}
 	}
 }
 

@@ -194,8 +194,12 @@ func (r *repositoryLoop) checkJob(ctx context.Context, j loop.CheckJob) (*checke
 		s.tree, s.against = j.Commit, j.Base
 	}
 	if j.Note != "" {
-		s.note = fmt.Sprintf("This pull request is checked alone, compared with %s, where it branched off: %s. What the branch has got "+
-			"since then is not looked at with it.", short(j.Against), j.Note)
+		from := short(j.Against) + ", where it branched off"
+		if j.Against == j.Base {
+			from = "the branch as it is" // where it branched off is not known
+		}
+		s.note = fmt.Sprintf("This pull request is checked alone, compared with %s: %s. What the branch has got "+
+			"since then is not looked at with it.", from, j.Note)
 	}
 	return r.commits.check(ctx, s)
 }
