@@ -25,7 +25,7 @@ import (
 	"ichor.maesh.dev/ichor/e2e/lab/node"
 )
 
-// nextNet hands out a loopback network of its own to each test.
+// nextNet hands out a loopback network of its own to each test: 127.0.1 and up; other packages begin at 127.0.90.
 var nextNet atomic.Int32
 
 // oneBundle makes the secrets that the tests share: an RSA key costs seconds.
@@ -51,7 +51,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(cancel)
 	b, err := oneBundle()
 	must(t, err)
-	r := &rig{t: t, ctx: ctx, dir: t.TempDir(), bundle: b, net: 40 + nextNet.Add(1)}
+	r := &rig{t: t, ctx: ctx, dir: t.TempDir(), bundle: b, net: nextNet.Add(1)}
 	r.open()
 	t.Cleanup(func() { r.lab.Close() })
 	return r

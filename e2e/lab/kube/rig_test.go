@@ -158,7 +158,7 @@ func (r *rig) dump() {
 	r.t.Log("events:\n" + strings.Join(r.log, "\n"))
 }
 
-func (r *rig) addr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, r.net, byte(i)}) }
+func (r *rig) addr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 74, r.net, byte(i)}) }
 
 // config of a machine; patch replaces text of it.
 func (r *rig) config(kind mtype.Type, hostname string, patch ...string) []byte {
