@@ -33,7 +33,8 @@ acknowledged there already. It commits nothing: the acknowledgement is reviewed 
 		Example: `  ichor ack prod sha256:4b325f92…          # a digest
   ichor ack prod 3f2a91c0…                 # a commit, as its full hash
   git commit -m "Acknowledge" -a && git push`,
-		Args: arguments(cobra.RangeArgs(2, 3)),
+		Args:              arguments(cobra.RangeArgs(2, 3)),
+		ValidArgsFunction: completeCluster,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) == 3 {

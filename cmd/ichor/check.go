@@ -46,7 +46,8 @@ func checkCommand() *cobra.Command {
 			"  ichor check --rev feature --base main -o json\n" +
 			"  ichor check --observed origin/ichor/status   # what was last seen of the nodes, as warnings\n" +
 			"  ichor check -o github   # in a workflow: annotations at the lines",
-		Args: arguments(cobra.MaximumNArgs(1)),
+		Args:              arguments(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: completeFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			write, err := outputNamed(output)
 			if err != nil {

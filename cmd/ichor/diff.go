@@ -60,5 +60,6 @@ func partCommand(cmd *cobra.Command, show func(*strings.Builder, *check.Report))
 		return verdict(r)
 	}
 	s.flags(cmd)
+	cmd.ValidArgsFunction = completeFolder
 	return cmd
 }

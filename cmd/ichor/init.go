@@ -92,7 +92,8 @@ func initCommand() *cobra.Command {
 			"  ichor init fleet --preset compact-ha --cni cilium --cni-tunnel geneve --endpoint-type loadBalancer --endpoint-address 10.0.0.10\n" +
 			"  ichor init fleet --preset ha-with-workers --cluster prod --endpoint-type dns --endpoint-address api.prod.example.com \\\n" +
 			"    --control-plane 10.0.0.11,10.0.0.12,10.0.0.13 --worker w1=10.0.0.21,w2=10.0.0.22 --age-recipient age1…",
-		Args: arguments(cobra.MaximumNArgs(1)),
+		Args:              arguments(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: completeFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) > 0 {

@@ -99,7 +99,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
 	root.SuggestionsMinimumDistance = 2
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(commands()...)
 	root.SetHelpCommand(helpCommand())
 	return root

@@ -19,8 +19,9 @@ func renderCommand() *cobra.Command {
 		Short: "Show the Talos configuration of a machine, with its secrets masked",
 		Long: "render shows the configuration that a machine gets, as YAML documents. Every secret value is shown as " +
 			mask.Marker + ": no secret is opened. MACHINE is a machine's name, or CLUSTER/NAME where several clusters have one.",
-		Example: "  ichor render cp1\n  ichor render prod/cp1 --rev main",
-		Args:    arguments(cobra.RangeArgs(1, 2)),
+		Example:           "  ichor render cp1\n  ichor render prod/cp1 --rev main",
+		Args:              arguments(cobra.RangeArgs(1, 2)),
+		ValidArgsFunction: completeMachine,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, d, err := s.run(cmd, args[1:], true)
 			if err != nil {

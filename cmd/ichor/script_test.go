@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"secrets": makeSecrets, "example": copyExample, "mkfile": makeFile, "code": exitCode,
+			"for-each-preset": eachPreset, "mode": fileMode, "talosctl": talosctl, "seal": sealFile,
 		},
 	})
 }

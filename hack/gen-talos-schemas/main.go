@@ -15,7 +15,7 @@ import (
 )
 
 // versions of the machinery module by contract.
-var versions = map[string]string{"v1.12": "v1.12.5", "v1.13": "v1.13.5", "v1.14": "v1.14.0-alpha.2"}
+var versions = map[string]string{"v1.11": "v1.11.5", "v1.12": "v1.12.5", "v1.13": "v1.13.5", "v1.14": "v1.14.0-alpha.2"}
 
 func main() {
 	for contract, version := range versions {

@@ -43,7 +43,8 @@ func Contracts() []string {
 }
 
 // Nearest gives the contract whose schema serves the given one: its own, else the next later that is there, else the
-// newest. An older contract knows no more than its successor's schema, so what is right is never marked.
+// newest. Talos's schemas leave out what is deprecated in their version, though Talos still takes it (since 1.12
+// machine.network, for one): an editor marks that, the check doesn't.
 func Nearest(contract string) (string, error) {
 	want, err := talosconfig.ParseContractFromVersion(contract)
 	if err != nil {
