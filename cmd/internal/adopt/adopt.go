@@ -95,11 +95,15 @@ func Run(ctx context.Context, src *Source, recipients func(cluster string) ([]st
 		return nil, err
 	}
 	b, err := newBuilder(src)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		b.proof, b.proofTo = keys, []string{id.Recipient().String()}
+		err = b.settle(ctx)
 	}
-	b.proof, b.proofTo = keys, []string{id.Recipient().String()}
-	if err := b.settle(ctx); err != nil {
+	if err != nil && len(src.Lost) > 0 {
+		// What was lost is most likely why.
+		return &Result{Notes: src.Notes, Lost: append(src.Lost, err.Error())}, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	res := &Result{Notes: src.Notes, Lost: slices.Concat(src.Lost, b.lost), Machines: len(src.Originals), Contract: b.spec.Contract}

@@ -40,7 +40,7 @@ var (
 func normal(config []byte) ([]byte, error) {
 	p, err := configloader.NewFromBytes(config)
 	if err != nil {
-		return nil, fmt.Errorf("Talos does not read it: %s", keysOnly(err)) //nolint:staticcheck // a name
+		return nil, fmt.Errorf("no configuration that Talos reads: %s", keysOnly(err))
 	}
 	return p.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
 }
@@ -53,7 +53,7 @@ func readFacts(config []byte) (*facts, error) {
 	}
 	p, err := configloader.NewFromBytes(text)
 	if err != nil {
-		return nil, fmt.Errorf("Talos does not read it: %s", keysOnly(err)) //nolint:staticcheck // a name
+		return nil, fmt.Errorf("no configuration that Talos reads: %s", keysOnly(err))
 	}
 	if p.Machine() == nil || p.Cluster() == nil {
 		return nil, fmt.Errorf("it is no whole machine configuration: machine or cluster is missing")

@@ -117,7 +117,7 @@ func (t *helper) generate(n *talNode, g talGroup, vc *talosconfig.VersionContrac
 	}
 	p, err := in.Config(kind)
 	if err != nil {
-		return nil, fmt.Errorf("Talos's library does not generate it: %w", err) //nolint:staticcheck // a name
+		return nil, fmt.Errorf("the library of Talos does not generate it: %w", err)
 	}
 	raw := p.RawV1Alpha1()
 	if vc.SecretboxEncryptionSupported() && t.bundle.Secrets.AESCBCEncryptionSecret != "" {
