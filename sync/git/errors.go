@@ -33,6 +33,8 @@ const (
 	ClassTransient Class = "transient"
 	// ClassTrust: certificate or host key is not the expected one. May be an attack: don't hurry to try again.
 	ClassTrust Class = "trust"
+	// ClassReplaced: another repository is in the place of the one that was there (Options.Guard).
+	ClassReplaced Class = "replaced"
 	// ClassCredential: the credential is refused or can't be read.
 	ClassCredential Class = "credential"
 	// ClassRate: the server asks to come back later.
@@ -136,6 +138,7 @@ func failAs(op string, c Class, err error) error {
 var hints = map[Class]string{
 	ClassTrust:      "the server's certificate or host key is not the expected one: check the CA or known_hosts file before anything else",
 	ClassCredential: "check the token file or SSH key",
+	ClassReplaced:   "put the right one back; where this one is meant, start with an empty state folder (stateDir)",
 	ClassAccess:     "check the repository's address and the credential's rights; private repositories answer \"not found\" without them",
 	ClassEmpty:      "waiting for the first commit",
 	ClassProtected:  "allow Ichor's credential to push to this branch",

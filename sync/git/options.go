@@ -1,6 +1,9 @@
 package git
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Options of Open.
 type Options struct {
@@ -17,6 +20,9 @@ type Options struct {
 	CAFile string
 	// ProxyURL (http, https, socks5); "" is the environment's.
 	ProxyURL string
+	// Guard is asked before each conversation with the server; nil never minds. Its error says that the repository is another
+	// one than before, and nothing is said to it then, no credential either (ClassReplaced).
+	Guard func(ctx context.Context) error
 	// Timeout of one operation, default 60 s.
 	Timeout time.Duration
 	// PullRef is the ref of a pull request with %d for its number, default "refs/pull/%d/head".

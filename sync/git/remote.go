@@ -36,6 +36,18 @@ type remote struct {
 	client  transport.Transport
 	auth    Auth
 	timeout time.Duration
+	guard   func(ctx context.Context) error
+}
+
+// allowed asks the guard whether to talk to the server at all.
+func (r *remote) allowed(ctx context.Context) error {
+	if r.guard == nil {
+		return nil
+	}
+	if err := r.guard(ctx); err != nil {
+		return failAs("reach the repository", ClassReplaced, err)
+	}
+	return nil
 }
 
 func newRemote(o Options, auth Auth) (*remote, error) {
@@ -43,7 +55,7 @@ func newRemote(o Options, auth Auth) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &remote{ep: ep, auth: auth, timeout: o.Timeout}
+	r := &remote{ep: ep, auth: auth, timeout: o.Timeout, guard: o.Guard}
 	switch ep.Protocol {
 	case "file":
 		r.client = gitfile.DefaultClient
@@ -159,6 +171,9 @@ func newAdvert(ar *packp.AdvRefs) (*advert, error) {
 func (r *remote) upload(ctx context.Context, fn func(context.Context, transport.UploadPackSession, *advert) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
+	if err := r.allowed(ctx); err != nil {
+		return err
+	}
 	auth, err := r.auth.method(ctx, r.ep)
 	if err != nil {
 		return err
@@ -234,6 +249,9 @@ func (r *remote) fetch(ctx context.Context, choose func(*advert) (wants, haves [
 func (r *remote) push(ctx context.Context, ref plumbing.ReferenceName, old, to plumbing.Hash, pack io.Reader) (text string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
+	if err := r.allowed(ctx); err != nil {
+		return "", err
+	}
 	auth, err := r.auth.method(ctx, r.ep)
 	if err != nil {
 		return "", err

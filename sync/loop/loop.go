@@ -198,7 +198,11 @@ func (l *Loop) Look(ctx context.Context) Work {
 			add(branch[1:]...)
 		}
 	}
-	add(l.pullJobs(ctx, &w)...)
+	if git.ClassOf(w.GitErr) == git.ClassReplaced {
+		w.ForgeErr = w.GitErr // another repository's pull requests are none of ours
+	} else {
+		add(l.pullJobs(ctx, &w)...)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.Checks = l.handOut(due, wanted)

@@ -18,6 +18,7 @@ import (
 	"ichor.maesh.dev/ichor/cmd/internal/version"
 	"ichor.maesh.dev/ichor/render/bundle"
 	"ichor.maesh.dev/ichor/schemas/fleet"
+	"ichor.maesh.dev/ichor/schemas/state"
 	"ichor.maesh.dev/ichor/status/branch"
 	"ichor.maesh.dev/ichor/status/fold"
 	"ichor.maesh.dev/ichor/status/metrics"
@@ -52,7 +53,14 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger, env func(strin
 	if err != nil {
 		return nil, err
 	}
-	mirror, err := OpenMirror(ctx, c, f)
+	p.identity, err = openIdentity(c, f, log, p.Now)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.identity.check(ctx); err != nil {
+		log.Error("nothing is read or written", "error", err)
+	}
+	mirror, err := openMirror(ctx, c, f, p.identity.guard())
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +76,7 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger, env func(strin
 	if err != nil {
 		return nil, err
 	}
-	return p, p.openApply(ctx, c, f, writer)
+	return p, p.openApply(c, writer)
 }
 
 // removed tells whether the inventory says that a machine has left.
@@ -136,6 +144,10 @@ func openGitHub(c config.Config) (*github.Client, error) {
 
 // OpenMirror makes the Git mirror in the state folder.
 func OpenMirror(ctx context.Context, c config.Config, f forge.Forge) (*git.Mirror, error) {
+	return openMirror(ctx, c, f, nil)
+}
+
+func openMirror(ctx context.Context, c config.Config, f forge.Forge, guard func(context.Context) error) (*git.Mirror, error) {
 	auth := git.Auth{
 		Username: c.Username, TokenFile: c.TokenFile, SSHKeyFile: c.SSH.KeyFile, KnownHostsFile: c.SSH.KnownHostsFile,
 	}
@@ -145,7 +157,7 @@ func OpenMirror(ctx context.Context, c config.Config, f forge.Forge) (*git.Mirro
 	head, merge := f.PullRefs()
 	m, err := git.Open(ctx, git.Options{
 		PullRef: head, MergeRef: merge, Dir: filepath.Join(c.StateDir, "mirror"), URL: c.Repo, Auth: auth, CAFile: c.CAFile, ProxyURL: c.Proxy,
-		AllowPlainHTTPAuth: c.AllowInsecureAuth, AllowLocal: true,
+		AllowPlainHTTPAuth: c.AllowInsecureAuth, AllowLocal: true, Guard: guard,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the Git mirror: %w", err)
@@ -189,7 +201,7 @@ func (p *Parts) openStatus(c config.Config, mirror *git.Mirror, f forge.Forge) (
 	p.Say.reportURL = func(commit string) string { return forge.ReportURL(f, c.StatusBranch, commit) }
 	p.Say.pageURL = func(path string) string { return f.FileURL(c.StatusBranch, path) }
 	box, err := outbox.New(filepath.Join(c.StateDir, "outbox"), f, outbox.Options{
-		Pace: c.Status.Pace, PerHour: c.Status.PerHour, Before: p.Say.Before, Log: p.Log,
+		Pace: c.Status.Pace, PerHour: c.Status.PerHour, Before: p.before, Log: p.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -224,7 +236,7 @@ func past(ctx context.Context, b *git.Branch, cluster string) (fold.Cluster, err
 const findingStays = 24 * time.Hour
 
 // openApply makes what acts: the inventory, the observer, the actor.
-func (p *Parts) openApply(ctx context.Context, c config.Config, f forge.Forge, writer *branch.Writer) error {
+func (p *Parts) openApply(c config.Config, writer *branch.Writer) error {
 	observer := observe.New(observe.Options{Now: p.Now, Parallel: c.Concurrency.Nodes})
 	p.closers = append(p.closers, observer.Close)
 	p.Nodes = observer
@@ -240,7 +252,7 @@ func (p *Parts) openApply(ctx context.Context, c config.Config, f forge.Forge, w
 	}
 	j, err := journal.Open(journal.Options{
 		Store: store{writer.Inventory()}, Dir: c.StateDir, Keys: p.Keys.MACKeys("inventory"), Instance: c.Instance,
-		RepositoryID: p.repositoryID(ctx, f), Every: c.Interval, Takeover: c.Takeover.After, TakeOver: c.Takeover.Now,
+		RepositoryID: p.identity.id(), Every: c.Interval, Takeover: c.Takeover.After, TakeOver: c.Takeover.Now,
 	})
 	if err != nil {
 		return fmt.Errorf("open the inventory: %w", err)
@@ -255,16 +267,12 @@ func (p *Parts) openApply(ctx context.Context, c config.Config, f forge.Forge, w
 	return nil
 }
 
-// repositoryID asks the forge who the repository is; "" where it can't be asked now.
-func (p *Parts) repositoryID(ctx context.Context, f forge.Forge) string {
-	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	r, err := f.Repository(limited)
-	if err != nil {
-		p.Log.Warn("ask the forge for the repository", "error", err)
-		return ""
+// before is what comes before a status is posted: a repository that is the one it was, and the report.
+func (p *Parts) before(ctx context.Context, sha string, s state.CommitStatus) error {
+	if err := p.identity.check(ctx); err != nil {
+		return err
 	}
-	return r.ID
+	return p.Say.Before(ctx, sha, s)
 }
 
 // store makes the status branch's inventory the journal's: the two packages name the same kinds of error.

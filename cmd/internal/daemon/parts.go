@@ -43,6 +43,8 @@ type Parts struct {
 	Release func(ctx context.Context, now time.Time) error
 
 	commits *commits
+	// identity is who the repository is; nil where no forge can say.
+	identity *repoIdentity
 	// past gives what was last said of a cluster; nil knows nothing.
 	past    func(ctx context.Context, cluster string) (fold.Cluster, error)
 	closers []func()

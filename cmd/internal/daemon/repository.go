@@ -469,8 +469,12 @@ func (r *repositoryLoop) note(w loop.Work) {
 	if finding != "" {
 		add("StatusBranch", state.False, finding, detail)
 	}
-	if w.GitErr != nil {
-		add("Repository", state.False, "FetchFailed", string(git.ClassOf(w.GitErr)))
+	switch class := git.ClassOf(w.GitErr); class {
+	case git.ClassNone:
+	case git.ClassReplaced:
+		add("Repository", state.False, "Replaced", w.GitErr.Error())
+	default:
+		add("Repository", state.False, "FetchFailed", string(class))
 	}
 	if w.Move.Kind == git.MoveGone {
 		add("Repository", state.False, "BranchGone", "the watched branch is not there; the last head stays in force")

@@ -58,6 +58,13 @@ func (c *core) Commit() string {
 	return sha
 }
 
+// Know makes a commit known that a Git server has.
+func (c *core) Know(sha string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.commits[sha] = true
+}
+
 // Open opens a pull request and gives its number.
 func (c *core) Open(p Pull) int {
 	c.mu.Lock()

@@ -76,6 +76,13 @@ func (g *GitLab) Replace() {
 	g.id++
 }
 
+// Restore puts the project back that Replace took away.
+func (g *GitLab) Restore() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.id = RepoID
+}
+
 func escaped(path string) string { return strings.ReplaceAll(path, "/", "%2F") }
 
 // find tells what of the path is below the project; false where it was answered.
