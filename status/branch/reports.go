@@ -43,9 +43,11 @@ func (s staging) add(commit string, pull int) {
 	}
 }
 
-func (s staging) empty() bool                 { return len(s.added) == 0 && len(s.closed) == 0 && s.open == nil }
+func (s staging) empty() bool { return len(s.added) == 0 && len(s.closed) == 0 && s.open == nil }
 
-func (s staging) clone() staging { return staging{maps.Clone(s.added), maps.Clone(s.closed), maps.Clone(s.open)} }
+func (s staging) clone() staging {
+	return staging{maps.Clone(s.added), maps.Clone(s.closed), maps.Clone(s.open)}
+}
 
 // drop forgets what was pushed, and keeps what came since.
 func (s *staging) drop(pushed staging) {
