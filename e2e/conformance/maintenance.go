@@ -15,6 +15,7 @@ import (
 	cosi "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -258,11 +259,14 @@ func maintenanceResources(r *R) {
 	st, err := r.status(c)
 	r.must(err)
 	want(r, "MachineStatus", st.String(), "stage maintenance, ready true, unmet map[]")
-	h, err := safe.StateGetByID[*network.HostnameStatus](r.ctx, c.COSI, network.HostnameID)
-	r.must(err)
 	hn, err := c.MachineClient.Hostname(r.ctx, empty())
 	r.must(err)
-	want(r, "hostname", h.TypedSpec().Hostname, hn.GetMessages()[0].GetHostname())
+	h, err := safe.StateGetByID[*network.HostnameStatus](r.ctx, c.COSI, network.HostnameID)
+	// Without a configuration only the platform names a machine: a blank one on metal has no name (HostnameConfigController).
+	if nameless := state.IsNotFoundError(err) && r.s.bench == nil; !nameless {
+		r.must(err)
+		want(r, "hostname", h.TypedSpec().Hostname, hn.GetMessages()[0].GetHostname())
+	}
 	if r.s.bench != nil {
 		want(r, "hostname from the platform", h.TypedSpec().Hostname, firstName)
 	}
