@@ -228,8 +228,12 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	if err := b.Set(sha, check(state.StateFailure, "1 error"), outbox.High); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond)
-	if h := b.Health(); h.Queued != 1 || h.LastError == "" {
+	for deadline := time.Now().Add(20 * time.Second); b.Health().LastError == ""; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", b.Health())
+		}
+	}
+	if h := b.Health(); h.Queued != 1 {
 		t.Fatalf("%+v", h)
 	}
 	if l, err = net.Listen("tcp", addr); err != nil {
