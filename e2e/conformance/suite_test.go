@@ -39,6 +39,10 @@ func TestConformance(t *testing.T) {
 	}
 	var err error
 	if *talosconfig != "" {
+		// Talos's Open makes a file that is not there.
+		if _, err := os.Stat(*talosconfig); err != nil {
+			t.Fatalf("-talosconfig: %v", err)
+		}
 		if target.Talosconfig, err = clientconfig.Open(*talosconfig); err != nil {
 			t.Fatal(err)
 		}
