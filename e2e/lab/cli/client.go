@@ -126,6 +126,11 @@ func (c *Client) Fault(ctx context.Context, x forge.Fault) error {
 	return err
 }
 
+// RecreateForge gives the repository another number, as if it had been deleted and made anew with the same content.
+func (c *Client) RecreateForge(ctx context.Context) (int64, error) {
+	return ask[int64](ctx, c, "/recreate", none{})
+}
+
 // HealForge takes the forge's faults away.
 func (c *Client) HealForge(ctx context.Context) error {
 	_, err := ask[none](ctx, c, "/heal", none{})

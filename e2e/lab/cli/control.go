@@ -133,6 +133,7 @@ func (s *Session) handler() http.Handler {
 	mux.Handle("POST /status", handle(s.status))
 	mux.Handle("POST /requests", handle(func(context.Context, none) (map[string]int, error) { return s.forge.Counts(), nil }))
 	mux.Handle("POST /fault", handle(func(_ context.Context, x forge.Fault) (none, error) { return none{}, s.forge.Fault(x) }))
+	mux.Handle("POST /recreate", handle(func(context.Context, none) (int64, error) { return s.forge.Recreate(), nil }))
 	mux.Handle("POST /heal", handle(func(context.Context, none) (none, error) { s.forge.ClearFaults(); return none{}, nil }))
 	mux.Handle("POST /webhook", handle(func(_ context.Context, in Webhook) (none, error) {
 		s.forge.SetWebhook(in.URL, in.Secret)
