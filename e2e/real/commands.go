@@ -143,7 +143,9 @@ func (g *Guard) Talosctl(ctx context.Context, nodes []string, args ...string) (s
 	for _, a := range args {
 		flag, _, _ := strings.Cut(a, "=")
 		switch flag {
-		case "--nodes", "--endpoints", "--talosconfig", "--context", "--cluster", "--insecure", "-i":
+		case "--nodes", "--endpoints", "--talosconfig", "--context", "--cluster", "--insecure", "-i",
+			// health asks the nodes that these name, and Kubernetes at the address of the last.
+			"--control-plane-nodes", "--worker-nodes", "--init-node", "--k8s-endpoint":
 			return "", refuse("talosctl %s: the guard chooses the node", flag)
 		}
 		if len(flag) > 1 && (flag[:2] == "-n" || flag[:2] == "-e") {

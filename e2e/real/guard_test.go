@@ -216,6 +216,7 @@ func TestTalosctl(t *testing.T) {
 		{[]string{"192.0.2.1"}, "version --nodes=10.0.0.1", "the guard chooses"},
 		{[]string{"192.0.2.1"}, "version -e 10.0.0.1", "the guard chooses"},
 		{[]string{"192.0.2.1"}, "version --context other", "the guard chooses"},
+		{[]string{"192.0.2.1"}, "health --server=false --control-plane-nodes 192.0.2.9", "the guard chooses"},
 	} {
 		if _, err := g.Talosctl(t.Context(), c.nodes, strings.Fields(c.args)...); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v %s: want a refusal with %q, got %v", c.nodes, c.args, c.want, err)

@@ -131,6 +131,14 @@ const minRatePause = time.Minute
 // maxWait in seconds is believed of a Retry-After: more is a mistake.
 const maxWait = 24 * 60 * 60
 
+// soon bounds a time that a server names: one with a wrong clock must not silence Ichor for years.
+func soon(at, now time.Time) time.Time {
+	if last := now.Add(maxWait * time.Second); at.After(last) {
+		return last
+	}
+	return at
+}
+
 // RetryAt reads Retry-After (seconds or a date), else RateLimit-Reset as GitHub and GitLab have it, else a minute from now. It
 // is at least a second away; a time that is over (two clocks differ) is none.
 func RetryAt(r *http.Response) time.Time {
@@ -140,13 +148,13 @@ func RetryAt(r *http.Response) time.Time {
 			return now.Add(time.Duration(min(max(n, 1), maxWait)) * time.Second)
 		}
 		if t, err := http.ParseTime(v); err == nil && t.After(now) {
-			return t
+			return soon(t, now)
 		}
 	}
 	for _, prefix := range []string{"X-RateLimit-", "RateLimit-"} {
 		n, err := strconv.ParseInt(r.Header.Get(prefix+"Reset"), 10, 64)
 		if at := time.Unix(n, 0); err == nil && at.After(now) && r.Header.Get(prefix+"Remaining") == "0" {
-			return at
+			return soon(at, now)
 		}
 	}
 	return now.Add(minRatePause)
