@@ -30,8 +30,11 @@ import (
 // long runs the size of the specification: make bench.
 var long = flag.Bool("long", false, "run 1,000 workers and 30 control planes instead of 100 and 3")
 
-// labBin is the binary that is measured.
-var labBin string
+// figures is a file that make bench makes its table of.
+var figures = flag.String("figures", "", "add a line for each figure to this file")
+
+// labBin and ichorBin are the binaries that are measured.
+var labBin, ichorBin string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -49,9 +52,10 @@ func run(m *testing.M) (int, error) {
 		return 1, err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // temporary
-	labBin = filepath.Join(dir, "ichor-lab")
-	if out, err := exec.Command("go", "build", "-o", labBin, "ichor.maesh.dev/ichor/cmd/ichor-lab").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("build ichor-lab: %w\n%s", err, out)
+	labBin, ichorBin = filepath.Join(dir, "ichor-lab"), filepath.Join(dir, "ichor")
+	out, err := exec.Command("go", "build", "-o", dir, "ichor.maesh.dev/ichor/cmd/ichor-lab", "ichor.maesh.dev/ichor/cmd/ichor").CombinedOutput()
+	if err != nil {
+		return 1, fmt.Errorf("build ichor-lab and ichor: %w\n%s", err, out)
 	}
 	return m.Run(), nil
 }
@@ -84,8 +88,10 @@ type rig struct {
 	names          []string // clusters
 }
 
-func newRig(t *testing.T) *rig {
-	r := &rig{T: t, bin: labBin, size: chosen(), repo: t.TempDir()}
+func newRig(t *testing.T) *rig { return newRigOf(t, chosen()) }
+
+func newRigOf(t *testing.T, s size) *rig {
+	r := &rig{T: t, bin: labBin, size: s, repo: t.TempDir()}
 	id, err := age.GenerateX25519Identity()
 	r.must(err)
 	r.key = id.String()
@@ -94,10 +100,15 @@ func newRig(t *testing.T) *rig {
 	for i := range r.size.clusters {
 		name := fmt.Sprintf("c%d", i)
 		r.names = append(r.names, name)
-		r.must(harness.Fleet{Dir: r.repo, Name: name, Net: fmt.Sprintf("127.40.%d", i), ControlPlanes: planes, Workers: workers}.Write())
+		r.must(r.fleet(i).Write())
 		r.must(harness.WriteStandInSecrets(filepath.Join(r.repo, name, "secrets.sops.yaml"), name, keys))
 	}
 	return r
+}
+
+// fleet is the cluster of a number.
+func (r *rig) fleet(i int) harness.Fleet {
+	return harness.Fleet{Dir: r.repo, Name: fmt.Sprintf("c%d", i), Net: fmt.Sprintf("127.40.%d", i), ControlPlanes: planes, Workers: workers}
 }
 
 func (r *rig) nodes() int { return r.size.clusters * (planes + workers) }
