@@ -1,21 +1,15 @@
-// Command bench measures ichor check as people run it: a process of its own on a folder, cold. It writes repositories
-// of the sizes that the specification names, and prints wall time, processor time and peak memory beside the figures
-// to reach. hack/bench.sh runs it.
+// Command bench measures the figures of the specification that need no nodes, each in a process of its own: ichor check
+// as people run it, cold, on repositories of the sizes that the specification names; the check of a commit that changes
+// one machine, as the daemon does it; and the calls of Talos's library that a check consists of. hack/bench.sh runs it,
+// and lets it print the table of all figures at the end.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
-
-	"filippo.io/age"
-	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
-
-	"ichor.maesh.dev/ichor/render/bundle"
 )
 
 // size of a repository: machines in clusters, with patches in each cluster.
@@ -23,117 +17,81 @@ type size struct {
 	clusters, machines, patches int
 	// labelled: each machine has node labels of its own, so that no two share anything of their render.
 	labelled bool
-	// wall and memory to reach; zero is no figure.
+	// row of the figures that it is of; 0 is none. wall and memory are to be reached.
+	row    int
 	wall   time.Duration
 	memory int64 // MiB
 }
 
-var sizes = []size{
-	{clusters: 1, machines: 100, patches: 20},
-	{clusters: 1, machines: 1_000, patches: 20, wall: time.Second, memory: 300},
-	{clusters: 1, machines: 1_000, patches: 20, labelled: true, wall: time.Second, memory: 300},
-	{clusters: 1, machines: 10_000, patches: 20},
-	{clusters: 100, machines: 10_000, patches: 20, wall: 6 * time.Second, memory: 1024},
-}
+var (
+	small    = size{clusters: 1, machines: 100, patches: 20}
+	thousand = size{clusters: 1, machines: 1_000, patches: 20, row: 1, wall: time.Second, memory: 300}
+	labelled = size{clusters: 1, machines: 1_000, patches: 20, labelled: true, row: 1, wall: time.Second, memory: 300}
+	large    = size{clusters: 1, machines: 10_000, patches: 20}
+	many     = size{clusters: 100, machines: 10_000, patches: 20, row: 2, wall: 6 * time.Second, memory: 1024}
+
+	sizes = []size{small, thousand, labelled, large, many}
+)
+
+// oneChangeWall is how long the check of a commit may take that changes one machine of 10,000.
+const oneChangeWall = 100 * time.Millisecond
 
 func main() {
 	bin := flag.String("bin", "bin/ichor", "the ichor that is measured")
 	runs := flag.Int("runs", 3, "how often each is measured; the best counts")
+	figures := flag.String("figures", "", "add a line for each figure to this file")
+	table := flag.String("table", "", "print the figures in this file, and measure nothing")
+	change := flag.String("one-change", "", "measure commits that change one machine on the repository in this folder (for itself)")
+	library := flag.Int("library", 0, "measure the library's calls for so many machines (for itself)")
 	flag.Parse()
-	if err := run(*bin, *runs); err != nil {
+	var err error
+	switch {
+	case *table != "":
+		err = printTable(*table)
+	case *change != "":
+		err = measureOneChange(*change)
+	case *library > 0:
+		err = size{machines: *library, patches: 20}.measureLibrary()
+	default:
+		err = (&bench{bin: *bin, runs: *runs, figures: *figures, checks: map[size]result{}}).run()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(bin string, runs int) error {
-	root, err := os.MkdirTemp("", "ichor-bench-")
-	if err != nil {
+// bench is one run.
+type bench struct {
+	bin, root, figures string
+	runs               int
+	checks             map[size]result
+}
+
+func (b *bench) run() error {
+	var err error
+	if b.root, err = os.MkdirTemp("", "ichor-bench-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(root) //nolint:errcheck // a temporary folder
+	defer os.RemoveAll(b.root) //nolint:errcheck // a temporary folder
 	sealed, err := sealedBundle()
 	if err != nil {
 		return err
 	}
-	fmt.Println("| ichor check, cold | wall | to reach | processor | per machine | peak memory | to reach |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
 	for _, s := range sizes {
-		dir := filepath.Join(root, s.String())
-		if err := s.write(dir, sealed); err != nil {
+		if err := s.write(b.dir(s), sealed); err != nil {
 			return err
 		}
-		best, err := s.measure(bin, dir, runs)
-		if err != nil {
+	}
+	for _, measure := range []func() error{b.cold, b.oneChange, b.flat, b.library} {
+		if err := measure(); err != nil {
 			return err
 		}
-		s.print(best)
 	}
 	return nil
 }
 
-// result of one process.
-type result struct {
-	wall, cpu time.Duration
-	memory    int64 // MiB
-}
-
-func (s size) measure(bin, dir string, runs int) (best result, err error) {
-	for i := range runs {
-		cmd := exec.Command(bin, "check", dir)
-		start := time.Now()
-		out, err := cmd.CombinedOutput()
-		took := time.Since(start)
-		if err != nil {
-			return best, fmt.Errorf("ichor check %s: %w\n%s", dir, err, tail(out))
-		}
-		usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-		if !ok {
-			return best, fmt.Errorf("this system does not tell a process's memory")
-		}
-		r := result{took, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), int64(usage.Maxrss) / 1024}
-		if i == 0 || r.wall < best.wall {
-			best = r
-		}
-	}
-	return best, nil
-}
-
-func tail(out []byte) []byte { return out[max(0, len(out)-2000):] }
-
-func (s size) print(r result) {
-	wall, memory := "–", "–"
-	if s.wall != 0 {
-		wall, memory = fmt.Sprintf("%s %s", s.wall, mark(r.wall <= s.wall)), fmt.Sprintf("%d MiB %s", s.memory, mark(r.memory <= s.memory))
-	}
-	what := ""
-	if s.labelled {
-		what = ", each machine with labels of its own"
-	}
-	fmt.Printf("| %d machines in %d clusters, %d patches each%s | %s | %s | %s | %s | %d MiB | %s |\n", s.machines, s.clusters, s.patches,
-		what, r.wall.Round(time.Millisecond), wall, r.cpu.Round(time.Millisecond), (r.wall / time.Duration(s.machines)).Round(time.Microsecond),
-		r.memory, memory)
-}
-
-func mark(ok bool) string {
-	if ok {
-		return "✔"
-	}
-	return "✘"
-}
-
-// sealedBundle is one bundle for all clusters: stand-ins are made per cluster, whatever the file holds.
-func sealedBundle() ([]byte, error) {
-	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		return nil, fmt.Errorf("make an age identity: %w", err)
-	}
-	_, plain, err := bundle.Generate("v1.13", secrets.NewClock())
-	if err != nil {
-		return nil, err
-	}
-	return bundle.Encrypt(plain, "secrets.sops.yaml", []string{id.Recipient().String()}, "")
-}
+func (b *bench) dir(s size) string { return filepath.Join(b.root, s.String()) }
 
 // String names the size as benchmarks do: clusters x machines of each.
 func (s size) String() string {
@@ -144,91 +102,92 @@ func (s size) String() string {
 	return name
 }
 
-// write makes the repository: a folder per cluster, a file per machine and per patch.
-func (s size) write(dir string, sealed []byte) error {
-	per := s.machines / s.clusters
-	for c := range s.clusters {
-		files := map[string]string{
-			"cluster.yaml":      fmt.Sprintf(clusterText, c, c/250, c%250),
-			"secrets.sops.yaml": string(sealed),
+// cold measures ichor check.
+func (b *bench) cold() error {
+	for _, s := range sizes {
+		r, err := best(b.runs, b.bin, "check", b.dir(s))
+		if err != nil {
+			return err
 		}
-		for i := range per {
-			n := c*per + i
-			role := "worker"
-			if i < 3 {
-				role = "controlplane"
-			}
-			labels := ""
-			if s.labelled {
-				labels = fmt.Sprintf("  nodeLabels:\n    example.com/serial: \"%d\"\n", n)
-			}
-			files[fmt.Sprintf("machines/m%05d.yaml", i)] = fmt.Sprintf(machineText, i, i%40, c, role, n/65536, n/256%256, n%256, c, i) + labels
+		b.checks[s] = r
+		what := fmt.Sprintf("cold check, %d machines, %d patches", s.machines, s.patches)
+		if s.clusters > 1 {
+			what = fmt.Sprintf("cold check, %d machines in %d clusters", s.machines, s.clusters)
 		}
-		for i := range s.patches {
-			selector := fmt.Sprintf("{matchLabels: {rack: r%d}}", i)
-			if i < 2 {
-				selector = "{}" // for all
-			}
-			files[fmt.Sprintf("patches/p%02d.yaml", i)] = fmt.Sprintf(patchText, i, c, i, selector, i)
+		if s.labelled {
+			what += ", no two alike"
 		}
-		for name, text := range files {
-			path := filepath.Join(dir, fmt.Sprintf("c%03d", c), name)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				return err
+		f := figure{row: s.row, what: what, measured: fmt.Sprintf("%s, %s of CPU", ms(r.wall), ms(r.cpu)), memory: fmt.Sprintf("%d MiB", r.memory)}
+		if s.row != 0 {
+			f.wanted = fmt.Sprintf("%s, %d MiB", s.wall, s.memory)
+			if f.mark = timeMark(r.wall, r.cpu, s.wall); r.memory > s.memory {
+				f.mark = markOf(false)
 			}
-			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-				return err
-			}
+		}
+		if err := b.say(f); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-const (
-	clusterText = `apiVersion: ichor.maesh.dev/v1alpha1
-kind: TalosCluster
-metadata:
-  name: c%03d
-spec:
-  talosVersion: v1.13.5
-  contract: v1.13
-  kubernetesVersion: v1.36.1
-  endpoint:
-    type: loadBalancer
-    address: 172.31.%d.%d
-  controlPlane:
-    count: 3
-  secretsRef:
-    path: ./secrets.sops.yaml
-  install:
-    disk: /dev/sda
-`
-	machineText = `apiVersion: ichor.maesh.dev/v1alpha1
-kind: TalosMachine
-metadata:
-  name: m%05d
-  labels:
-    rack: r%d
-spec:
-  clusterRef:
-    name: c%03d
-  role: %s
-  approvalState: approved
-  endpoint: 192.%d.%d.%d
-  hostname: c%03d-m%05d
-`
-	patchText = `apiVersion: ichor.maesh.dev/v1alpha1
-kind: TalosConfigPatch
-metadata:
-  name: p%02d
-spec:
-  clusterRef:
-    name: c%03d
-  order: %d
-  selector: %s
-  documents:
-    - machine:
-        sysctls:
-          net.example.p%d: "1"
-`
-)
+// oneChange measures commits that change one machine of 10,000.
+func (b *bench) oneChange() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for _, s := range []size{large, many} {
+		r, err := best(1, self, "-one-change", b.dir(s))
+		if err != nil {
+			return err
+		}
+		times, err := durations(r.out)
+		if err != nil {
+			return err
+		}
+		times, cpu := times[:len(times)-1], times[len(times)-1]
+		low, mid := spread(times)
+		err = b.say(figure{
+			row: 3, what: fmt.Sprintf("one change of %d machines (%s), after the fetch", s.machines, s),
+			wanted:   oneChangeWall.String(),
+			measured: fmt.Sprintf("%s (middle %s), %s of CPU", ms(low), ms(mid), ms(cpu/time.Duration(len(times)))),
+			memory:   fmt.Sprintf("%d MiB", r.memory), mark: timeMark(low, cpu/time.Duration(len(times)), oneChangeWall),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flat compares what a machine costs in small and large repositories.
+func (b *bench) flat() error {
+	per := func(s size) time.Duration { return b.checks[s].cpu / time.Duration(s.machines) }
+	a, m, z := per(small), per(thousand), per(large)
+	return b.say(figure{
+		row: 6, what: "cost per machine, of 100, 1,000 and 10,000 (CPU, start included)", wanted: "flat",
+		measured: fmt.Sprintf("%d µs, %d µs, %d µs", a.Microseconds(), m.Microseconds(), z.Microseconds()),
+		memory:   fmt.Sprintf("%d, %d, %d MiB", b.checks[small].memory, b.checks[thousand].memory, b.checks[large].memory),
+		// The start is in each, so that a machine of few costs more; more of them must never make one dearer.
+		mark: markOf(float64(m) <= 1.25*float64(a) && float64(z) <= 1.25*float64(m)),
+	})
+}
+
+// library compares checks with the calls of Talos's library that machines need which share nothing.
+func (b *bench) library() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	r, err := best(b.runs, self, "-library", fmt.Sprint(labelled.machines))
+	if err != nil {
+		return err
+	}
+	shared, alone := b.checks[thousand], b.checks[labelled]
+	return b.say(figure{
+		what:     fmt.Sprintf("Talos's library calls for %d machines that share nothing", labelled.machines),
+		measured: firstLine(r.out) + fmt.Sprintf("; ichor check takes %s of CPU, %s where machines are alike", ms(alone.cpu), ms(shared.cpu)),
+		memory:   fmt.Sprintf("%d MiB", r.memory),
+	})
+}
