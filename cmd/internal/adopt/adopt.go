@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"testing/fstest"
 
@@ -99,6 +98,9 @@ func Run(ctx context.Context, src *Source, recipients func(cluster string) ([]st
 		b.proof, b.proofTo = keys, []string{id.Recipient().String()}
 		err = b.settle(ctx)
 	}
+	if b != nil {
+		src.Lost = append(src.Lost, b.lost...)
+	}
 	if err != nil && len(src.Lost) > 0 {
 		// What was lost is most likely why.
 		return &Result{Notes: src.Notes, Lost: append(src.Lost, err.Error())}, nil
@@ -106,7 +108,7 @@ func Run(ctx context.Context, src *Source, recipients func(cluster string) ([]st
 	if err != nil {
 		return nil, err
 	}
-	res := &Result{Notes: src.Notes, Lost: slices.Concat(src.Lost, b.lost), Machines: len(src.Originals), Contract: b.spec.Contract}
+	res := &Result{Notes: src.Notes, Lost: src.Lost, Machines: len(src.Originals), Contract: b.spec.Contract}
 	if res.Differences, err = b.prove(ctx); err != nil {
 		return nil, err
 	}

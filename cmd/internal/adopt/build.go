@@ -38,6 +38,9 @@ func newBuilder(src *Source) (*builder, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.File, err)
 		}
+		if !valid(o.Config) {
+			b.lost = append(b.lost, o.File+": Talos itself refuses this configuration; talosctl validate --mode metal --config FILE says why")
+		}
 		o.Role, b.facts[o.Name] = f.role, f
 		if f.role == v1alpha1.RoleControlPlane {
 			if ap, err := v1alpha1.NormalizeEndpoint(o.Address); err == nil {

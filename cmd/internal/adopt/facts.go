@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/config/validation"
 
 	"ichor.maesh.dev/ichor/render/mask"
 	"ichor.maesh.dev/ichor/schemas/v1alpha1"
@@ -45,8 +47,32 @@ func normal(config []byte) ([]byte, error) {
 	return p.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
 }
 
+// metal is the mode that configurations are validated for.
+type metal struct{}
+
+func (metal) String() string        { return "metal" }
+func (metal) RequiresInstall() bool { return true }
+func (metal) InContainer() bool     { return false }
+
+// valid tells whether Talos takes a configuration. Its reasons may quote values, so they are not passed on.
+func valid(config []byte) (ok bool) {
+	// The library falls over some nulls in lists.
+	defer func() { ok = ok && recover() == nil }()
+	p, err := configloader.NewFromBytes(config)
+	if err != nil {
+		return false
+	}
+	_, err = p.ValidateAsClient(metal{}, validation.WithLocal())
+	return err == nil
+}
+
 // readFacts reads an original.
-func readFacts(config []byte) (*facts, error) {
+func readFacts(config []byte) (_ *facts, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = errors.New("it makes the library of Talos panic: look for a null in a list")
+		}
+	}()
 	text, err := normal(config)
 	if err != nil {
 		return nil, err
