@@ -5,4 +5,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' \
   ./schemas/fleet ./render ./sync/... ./status/outbox ./status/branch ./apply/act ./apply/journal ./apply/observe \
-  ./apply/talos ./cmd/internal/daemon ./e2e/apply
+  ./apply/talos ./cmd/internal/daemon ./validate/check ./e2e/lab/wire ./e2e/apply
