@@ -92,6 +92,7 @@ var (
 	errEndpointForm = errors.New("want ip or ip:port")
 	errEndpointZone = errors.New("an address with a zone means something else on every machine")
 	errEndpointPort = errors.New("port 0 can't be reached")
+	errEndpointAddr = errors.New("an unspecified, multicast or broadcast address is no single node's")
 )
 
 // NormalizeEndpoint reads a TalosMachine's endpoint: ip or ip:port, with IPv6 in brackets or, without a port, bare.
@@ -115,7 +116,10 @@ func NormalizeEndpoint(endpoint string) (netip.AddrPort, error) {
 	if ip.Zone() != "" {
 		return netip.AddrPort{}, errEndpointZone
 	}
-	return netip.AddrPortFrom(ip.Unmap(), port), nil
+	if ip = ip.Unmap(); ip.IsUnspecified() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return netip.AddrPort{}, errEndpointAddr
+	}
+	return netip.AddrPortFrom(ip, port), nil
 }
 
 // EffectiveContract gives the version contract: the one given, else the minor version of talosVersion, with v. It

@@ -29,6 +29,12 @@ func TestNormalizeEndpoint(t *testing.T) {
 		"[fd00::1":           "",
 		"cp1":                "",
 		" 10.0.0.1":          "",
+		"0.0.0.0":            "",
+		"[::]:50000":         "",
+		"::ffff:0.0.0.0":     "",
+		"224.0.0.1":          "",
+		"ff02::1":            "",
+		"255.255.255.255:1":  "",
 		"":                   "",
 	} {
 		got, err := v1alpha1.NormalizeEndpoint(in)
