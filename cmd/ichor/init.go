@@ -138,6 +138,9 @@ func initialize(cmd *cobra.Command, dir string, o scaffold.Options, s *sealing, 
 			return usagef("%w\nName another folder, or another --cluster", &scaffold.ExistsError{Paths: []string{manifest}})
 		}
 	}
+	if err := o.Valid(); err != nil {
+		return usagef("%w", err)
+	}
 	recipients, fresh, err := s.keys(o.Cluster, dir)
 	if err != nil {
 		return err

@@ -92,12 +92,21 @@ type Plan struct {
 	schedule     bool
 }
 
+// Valid says what is wrong with the options, the recipients aside: before anybody is asked for a key.
+func (o Options) Valid() error {
+	_, err := resolve(o)
+	return err
+}
+
 // New makes the files of a repository. The secrets bundle is made and encrypted here; its plain text leaves no trace.
 // An error is one of the options.
 func New(o Options) (*Plan, error) {
 	p, err := resolve(o)
 	if err != nil {
 		return nil, err
+	}
+	if len(o.Recipients) == 0 {
+		return nil, errors.New("no age recipient to encrypt the secrets to")
 	}
 	if err := p.texts(); err != nil {
 		return nil, err
@@ -159,9 +168,6 @@ func resolve(o Options) (*Plan, error) {
 	}
 	if o.Tunnel != "" && o.CNI != v1alpha1.CNICilium {
 		return nil, errors.New("--cni-tunnel needs --cni cilium: no other CNI lets the tunnel be chosen")
-	}
-	if len(o.Recipients) == 0 {
-		return nil, errors.New("no age recipient to encrypt the secrets to")
 	}
 	if err := p.machines(pre); err != nil {
 		return nil, err
