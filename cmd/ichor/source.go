@@ -145,7 +145,11 @@ func (s *source) commits(in *check.Input, repo *git.Local) error {
 		}
 	} else if base == "" {
 		if base, err = repo.Resolve("HEAD"); err != nil {
-			// A repository without a commit, most of the time.
+			if !repo.Unborn() {
+				// Without base nothing would be a deletion or a change: a damaged repository must not pass for a new one.
+				return fmt.Errorf("HEAD can't be read, so there is nothing to compare with: the repository is damaged; "+
+					"git fsck says what is missing, a fresh clone mends it: %w", err)
+			}
 			fmt.Fprintf(s.notes, "ichor: HEAD is no commit: nothing to compare with\n")
 			return nil
 		}

@@ -114,6 +114,17 @@ func (l *Local) Resolve(rev string) (string, error) {
 	return out, l.explain(err)
 }
 
+// Unborn tells a repository whose HEAD names a branch that has no commit yet, as git init leaves it. False where HEAD
+// names a commit, there or missing, and where HEAD itself can't be read.
+func (l *Local) Unborn() bool {
+	head, err := l.repo.Reference(plumbing.HEAD, false)
+	if err != nil || head.Type() != plumbing.SymbolicReference {
+		return false
+	}
+	_, err = l.repo.Reference(head.Target(), true)
+	return errors.Is(err, plumbing.ErrReferenceNotFound)
+}
+
 // FS gives the tree of a commit.
 func (l *Local) FS(commit string) (fs.FS, error) {
 	fsys, err := newTreeFS(l.store, commit)
