@@ -102,7 +102,24 @@ func newRootCommand() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(commands()...)
 	root.SetHelpCommand(helpCommand())
+	completionUsage(root)
 	return root
+}
+
+// completionUsage makes wrong arguments of cobra's completion command errors of usage, as everywhere else: a misspelt
+// shell would print help into the shell that sources it, and succeed.
+func completionUsage(root *cobra.Command) {
+	root.InitDefaultCompletionCmd("completion")
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Args = arguments(cobra.NoArgs)
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, shell := range cmd.Commands() {
+			shell.Args = arguments(cobra.NoArgs)
+		}
+	}
 }
 
 // commands lists every command; a new one is a new file and one line here.
