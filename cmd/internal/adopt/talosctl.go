@@ -239,7 +239,8 @@ func (d *folder) roleMachines(src *Source, role, prefix, flag string, given []st
 		case shared != nil:
 			t = *shared
 		default:
-			return fmt.Errorf("%w: %s %s has no configuration: neither %s.yaml nor %s.yaml is there", ErrHint, flag, g, name, role)
+			return fmt.Errorf("%w: %s %s has no configuration: neither %s.yaml nor %s.yaml is a whole configuration of a %s; is one missing, empty or cut off?",
+				ErrHint, flag, g, name, role, role)
 		}
 		src.Originals = append(src.Originals, Original{Name: name, Role: role, Address: address, File: t.file, Config: t.text})
 	}
@@ -287,8 +288,11 @@ func (d *folder) usePatches(src *Source, h Hints) error {
 	for _, p := range h.Patches {
 		target, file, ok := strings.Cut(p, "=")
 		if _, there := d.patches[file]; !ok || !there {
-			return fmt.Errorf("%w: --patch %s: want TARGET=FILE, the target being all, controlplane, worker, none or a machine, and the file one of %s",
-				ErrHint, p, strings.Join(sortedKeys(d.patches), ", "))
+			files := "and the file one of " + strings.Join(sortedKeys(d.patches), ", ")
+			if len(d.patches) == 0 {
+				files = "but the folder has no patch file"
+			}
+			return fmt.Errorf("%w: --patch %s: want TARGET=FILE, the target being all, controlplane, worker, none or a machine, %s", ErrHint, p, files)
 		}
 		targets[file] = target
 	}
