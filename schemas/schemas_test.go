@@ -129,7 +129,7 @@ func TestWhatIsStructurallyWrongDoesNotValidate(t *testing.T) {
 		_, problems, fsys := load(t, "fleet/testdata/problems/"+name+".txtar")
 		structural := map[string]bool{}
 		for _, p := range problems {
-			for _, sign := range []string{"unknown field", "unknown value", "unknown kind", "required field is missing", "wrong type", "is not within"} {
+			for _, sign := range []string{"unknown field", "unknown value", "unknown kind", "required field ", "wrong type", "is not within"} {
 				if strings.HasPrefix(p.Message, sign) || strings.Contains(p.Message, sign) {
 					structural[p.File] = true
 				}

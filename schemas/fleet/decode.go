@@ -140,7 +140,7 @@ func (d *docDecoder) structure(n *yaml.Node, v reflect.Value, at int32) {
 		}
 		if isNull(target(p.value)) {
 			if info.fields[i].required {
-				d.report(d.posOf(p.key), JoinPath(d.idx.path(at), p.name), "required field is empty", "")
+				d.report(d.posOf(p.key), JoinPath(d.idx.path(at), p.name), fmt.Sprintf("required field %q is empty", p.name), "")
 				seen |= 1 << i // and said, so it is not missing
 			}
 			continue
@@ -152,7 +152,7 @@ func (d *docDecoder) structure(n *yaml.Node, v reflect.Value, at int32) {
 	for i, f := range info.fields {
 		if f.required && seen&(1<<i) == 0 {
 			path := JoinPath(d.idx.path(at), f.name)
-			d.report(d.idx.pos(at), path, "required field is missing", "")
+			d.report(d.idx.pos(at), path, fmt.Sprintf("required field %q is missing", f.name), "")
 		}
 	}
 }

@@ -248,7 +248,7 @@ func (s source) object(d *docDecoder, n *yaml.Node, u identity, i int) (parsedDo
 	}
 	kind := lookup(n, "kind")
 	if kind == nil || isNull(kind) || kind.Kind != yaml.ScalarNode {
-		d.failPath("kind", "required field is missing", "valid are: "+strings.Join(kindNames, ", "))
+		d.failPath("kind", `required field "kind" is missing`, "valid are: "+strings.Join(kindNames, ", "))
 		return parsedDoc{}, false
 	}
 	t := kindTypes[kind.Value]
