@@ -243,9 +243,10 @@ func TestPGPSignatures(t *testing.T) {
 	k.want("changed", k.raw(strings.Replace(good, "\n\ne", "\n\nevil", 1)), by, "does not fit its content")
 
 	// A key that expires, and one that is revoked.
-	short := k.pgpKey("Short <short@example.org>", "ed25519", "seconds=3")
+	short := k.pgpKey("Short <short@example.org>", "ed25519", "seconds=6") // time enough to sign on a busy machine
+	made := time.Now()
 	sha := with("f", "short@example.org")
-	time.Sleep(4500 * time.Millisecond) // the library counts whole seconds, and the last one is not yet too late
+	time.Sleep(time.Until(made.Add(7500 * time.Millisecond))) // the library counts whole seconds, and the last one is not yet too late
 	k.want("an expired key", sha, k.signers("", k.file("short.asc", short)), "expired")
 	k.pgpKey("Gone <gone@example.org>", "ed25519", "never")
 	sha = with("g", "gone@example.org")
