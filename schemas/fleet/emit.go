@@ -117,6 +117,8 @@ func emitScalar(b *bytes.Buffer, n *yaml.Node, key bool) {
 		emitQuoted(b, n.Value)
 	case plain && n.Value == "" && key:
 		b.WriteString("null")
+	case plain && strings.HasSuffix(n.Value, ":"):
+		emitQuoted(b, n.Value) // a string that only a flow mapping can hold plain: {a: b:}
 	case plain && !strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsPrint(r) }):
 		b.WriteString(n.Value)
 	default:
