@@ -82,6 +82,7 @@ func newLabBench(t *testing.T, change ...func(*node.Timings)) *labBench {
 	timings := node.Fast()
 	// Long enough to be looked at.
 	timings.Install, timings.Stop, timings.CRI = 1200*time.Millisecond, 400*time.Millisecond, 600*time.Millisecond
+	timings.PromoteRetry = 2 * time.Second // a learner, too; real ones need some 20 s
 	for _, c := range change {
 		c(&timings)
 	}
