@@ -26,12 +26,14 @@ demo: build ## Show the main job on simulated nodes, in about a minute
 test: deps ## Run the tests (unit, and end to end on the lab with real etcd, git and talosctl)
 	@hack/tools.sh talosctl >/dev/null
 	go test -timeout 20m $(PKGS)
-	@hack/tools.sh --built kubernetes || echo "skipped: the lab's tests with real Kubernetes; hack/tools.sh kubernetes builds it once (some minutes), make test-all does it too"
+	@for tool in kubernetes versitygw gitea; do hack/tools.sh --built $$tool >/dev/null 2>&1 || \
+	  echo "skipped: the tests with real $$tool; hack/tools.sh $$tool builds it once (some minutes), make test-all does it too"; done
 
 test-all: deps ## Everything that is longer: race over all, real Kubernetes, many seeds, long fuzzing
 	@hack/tools.sh talosctl >/dev/null
 	@hack/tools.sh kubernetes >/dev/null
 	@hack/tools.sh versitygw >/dev/null
+	@hack/tools.sh gitea >/dev/null
 	go test -race -timeout 60m $(PKGS)
 	go test -timeout 60m ./e2e/scenarios ./e2e/scale ./sync/forge/gitea ./e2e/lab/kube -args -long
 	$(MAKE) sim SEEDS=10000

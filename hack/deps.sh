@@ -8,6 +8,8 @@ need=()
 command -v git >/dev/null || need+=(git)
 command -v make >/dev/null || need+=(make)
 command -v gcc >/dev/null || need+=(gcc libc6-dev)   # the race detector needs cgo
+command -v ssh-keygen >/dev/null || need+=(openssh-client)   # signatures of commits
+command -v gpg >/dev/null || need+=(gpg gpg-agent)
 command -v flock >/dev/null || need+=(util-linux)
 [ -e "$(git --exec-path 2>/dev/null)/git-http-backend" ] || need+=(git)
 

@@ -164,19 +164,8 @@ func adopted(dir, cluster string, r *adopt.Result, fresh *scaffold.NewIdentity, 
 	notes(&b, r.Notes)
 	fmt.Fprintf(&b, "Proved: the configurations of %d machines render to the originals (contract %s): no document or field differs, secrets included.\n\n",
 		r.Machines, r.Contract)
-	verb := "Wrote"
-	if dry {
-		verb = "Would write"
-	}
-	fmt.Fprintf(&b, "%s %d files into %s:\n\n", verb, len(r.Files), dir)
-	for _, f := range r.Files {
-		fmt.Fprintf(&b, "  %-*s  %s\n", widest(r.Files), f.Path, f.About)
-	}
-	if fresh != nil {
-		keyWarning(&b, fresh, dry)
-	}
-	if dry {
-		return b.String() + "\nNothing was written (--dry-run).\n"
+	if !written(&b, dir, r.Files, fresh, dry) {
+		return b.String()
 	}
 	fmt.Fprintf(&b, "\nNext:\n\n 1. ichor check %s, commit and push it.\n"+
 		" 2. Run Ichor beside it. The cluster is in mode observe: everything is read and reported, nothing is written.\n"+

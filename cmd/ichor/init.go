@@ -189,22 +189,29 @@ func passes(ctx context.Context, files []scaffold.File) error {
 // initReport says what was done and what to do next.
 func initReport(dir string, p *scaffold.Plan, fresh *scaffold.NewIdentity, dry bool) string {
 	var b strings.Builder
+	if written(&b, dir, p.Files, fresh, dry) {
+		nextSteps(&b, dir, p, fresh)
+	}
+	return b.String()
+}
+
+// written lists the files with what each is for, and the new key; false where nothing was written.
+func written(b *strings.Builder, dir string, files []scaffold.File, fresh *scaffold.NewIdentity, dry bool) bool {
 	done := "Wrote"
 	if dry {
 		done = "Would write"
 	}
-	fmt.Fprintf(&b, "%s %d files into %s:\n\n", done, len(p.Files), dir)
-	for _, f := range p.Files {
-		fmt.Fprintf(&b, "  %-*s  %s\n", widest(p.Files), f.Path, f.About)
+	fmt.Fprintf(b, "%s %d files into %s:\n\n", done, len(files), dir)
+	for _, f := range files {
+		fmt.Fprintf(b, "  %-*s  %s\n", widest(files), f.Path, f.About)
 	}
 	if fresh != nil {
-		keyWarning(&b, fresh, dry)
+		keyWarning(b, fresh, dry)
 	}
 	if dry {
-		return b.String() + "\nNothing was written (--dry-run).\n"
+		b.WriteString("\nNothing was written (--dry-run).\n")
 	}
-	nextSteps(&b, dir, p, fresh)
-	return b.String()
+	return !dry
 }
 
 func widest(files []scaffold.File) int {

@@ -14,7 +14,7 @@ import (
 // stays in force; a signed one on top of it is applied; and a key that is allowed later counts without a restart.
 func TestSignaturesAreRequired(t *testing.T) {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
-		t.Skip("ssh-keygen is not installed")
+		t.Fatal("ssh-keygen is not installed: hack/deps.sh")
 	}
 	r := newRig(t, harness.Fleet{Net: "127.20.43", ControlPlanes: 1, Somaxconn: "1024"}, true)
 	r.start()

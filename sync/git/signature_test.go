@@ -25,7 +25,7 @@ func startSigning(t *testing.T) *signing {
 	t.Helper()
 	for _, tool := range []string{"ssh-keygen", "gpg"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed", tool)
+			t.Fatalf("%s is not installed: hack/deps.sh", tool)
 		}
 	}
 	// The agent's socket must have a short path.

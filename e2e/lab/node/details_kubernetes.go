@@ -298,12 +298,11 @@ func (b *boot) detailManifests(l *detailList) {
 		return
 	}
 	cfg := b.config()
-	pods, services := b.clusterCIDRs()
+	pods, _ := b.clusterCIDRs()
 	spec := k8s.BootstrapManifestsConfigSpec{
 		ClusterDomain: b.dnsDomain(), PodCIDRs: pods, CoreDNSEnabled: cfg.Cluster().CoreDNS().Enabled(), CoreDNSImage: cfg.Cluster().CoreDNS().Image(),
 		FlannelEnabled: cfg.K8sFlannelCNIConfig() != nil, CNIName: "none",
 	}
-	_ = services
 	if u := cfg.Cluster().Endpoint(); u != nil {
 		spec.Server = u.String()
 	}
