@@ -98,7 +98,7 @@ type Limits struct {
 
 // Concurrency of the work.
 type Concurrency struct {
-	Nodes int `yaml:"nodes" usage:"nodes that are read at once"`
+	Nodes int `yaml:"nodes" usage:"nodes of one cluster that are read at once"`
 }
 
 // Nodes has the numbers of the rollout's rules (docs/running.md lists them).
