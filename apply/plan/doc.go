@@ -18,7 +18,8 @@ package plan
 // compare-and-swap write (no push, no call); "note" is a write that may stay
 // local when the branch can't be reached; it is pushed as soon as it can.
 //
-// Machines that are read: the approved ones of the head, and those of the inventory that have an open intent.
+// Machines that are read: the approved ones of the head, those of the inventory that have an open intent or a removal under
+// way, those that leave, and (every interval) those that have left, for they may come back.
 //
 //	DoObserve    Reads Machine now. No inventory change. Closed by facts whose At is newer.
 //
@@ -88,6 +89,52 @@ package plan
 //	CloseIntent  Removes the intent IntentID (push: it is an outcome). Outcome done of a reboot clears RebootPending and
 //	             RebootPendingBootID; not-done of a bootstrap clears BootstrapMachine and BootstrapUUID; failed writes
 //	             Failure = Message and FailedDigest = Digest too.
+//
+// # Drains
+//
+// Acts on Kubernetes (Action.Kind.OnKubernetes) go to the API servers of the cluster's control planes, by the machine's Node
+// (Action.Node, NodeUID: another UID is another node, nothing is done). Their precondition is that the Node is still that
+// one; Expect is not asked of the machine. None waits: each is one round of short calls, and what came of it is seen by
+// the next look (KubeFact). They are not destructive acts of the journal: nothing is pushed before them.
+//
+//	RecordDrain  Drain = Action.Drain (note). It is written before the cordon, and taken away (nil) when the drain is over
+//	             or given up.
+//	DoCordon     Sets spec.unschedulable and the annotation ichor.maesh.dev/cordoned (its value is the time). A node that is
+//	             unschedulable already, and not by Ichor, is left as it is: no annotation. Closed by CordonedByIchor or
+//	             Unschedulable.
+//	DoEvict      Asks once for the eviction of each pod that kubectl drain would move (DaemonSets' and mirror pods stay,
+//	             emptyDir data goes, pods without a controller go too). A PodDisruptionBudget's refusal is no failure: it
+//	             is seen in Blocked. Closed by Pods empty (not nil).
+//	DoUncordon   Makes it schedulable and takes the annotation away, where the annotation is there. Closed by neither.
+//	DoEvacuate   Creates the Job of rollout.evacuate for the node; one that is there is left. Closed by Evacuation.
+//	DoDeleteNode Deletes the Node with UID precondition. Closed by Node "".
+//
+// # Removals
+//
+//	RecordRemoval    Removal = Action.Removal (push: it is the journal of what can't be taken back; where it can't be pushed it
+//	                 is not kept). RecordRemoved: the same, and by Removal.Kind: remove → RemovedAt = now; replace, reset →
+//	                 the entry forgets whom it pinned and what was sent, in force, failed, pending (as if it had never been
+//	                 brought up; Role, Endpoint, Hostname stay; of the identity the UUID stays for reset, nothing for replace).
+//	RecordRenamed    Machines[Machine] = Machines[From], without From (push).
+//	RecordOperation  Inventory.Operations[OperationKey] = {OperationState, Message, now} (push).
+//	RecordKubernetesSeen  KubernetesSeen = true (note).
+//
+//	DoRemoveMember   Precondition: Expect (Dead, or the machine's own identity when it is live), OthersHealthy, MemberListed;
+//	                 Via is one of OthersHealthy. Push: Intent{remove-member, Machine, UUID, Commit, Detail{member, via}}. Call:
+//	                 EtcdRemoveMemberByID(MemberID) at Via. Answered, or NotFound → Sent (note); a definite refusal (unhealthy
+//	                 cluster, not enough started members) → intent removed; unknown → stays. Closed by: no healthy member
+//	                 lists it any more (done); listed still after RetryInterval, four of them when it was sent (not-done).
+//	DoReset          Precondition: Expect (mode, identity), OthersHealthy with MemberGone where it was a member. Push:
+//	                 Intent{reset, Machine, UUID, Commit, BootID, Detail{wipe, after}}. Call: Reset with graceful false; wipe
+//	                 system: the volumes STATE and EPHEMERAL and what else the node's version keeps apart of them; all: the
+//	                 whole system disk too; reboot as After says. Answered → Sent (note); definitely not sent → removed; unknown
+//	                 → stays. Closed by: the machine seen in maintenance mode (done), or silent for RebootTimeout (done, said
+//	                 to be so; with After shutdown already after Grace); the same boot after RetryInterval when it was not
+//	                 sent (not-done), after RebootTimeout in any case (failed); configured in another boot (failed).
+//	DoForfeit        as above, also for a machine that leaves.
+//
+// Expect.Dead: act reads the machine again, from Ichor and through a sibling, and asks Dead(facts): nothing but what
+// proved it dead may have changed.
 //
 // Expect: an empty field is not checked. NodeID, UUID, MemberID, BootID, Fingerprint: read again and equal. EtcdDown:
 // the machine itself is seen to run no member still. OthersHealthy: each passes SeenWell in a read made for this call (HealthyMember alone where SkipKubernetes is set).

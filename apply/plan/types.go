@@ -95,6 +95,18 @@ type Desired struct {
 	// ReportDrift only, do not correct.
 	ReportDrift bool
 
+	// Drain before an act that disrupts a machine; DrainTimeout after which it is given up. Evacuate: the cluster names a Job
+	// that runs before a machine is drained for its removal.
+	Drain        bool
+	DrainTimeout time.Duration
+	Evacuate     bool
+
+	// Departures are the machines of the inventory that leave with the head: their file is gone, or approved became
+	// rejected. Sorted by machine. A machine that is gone from the head and is not listed here stays and is not touched.
+	Departures []Departure
+	// Operations of the head that are not over, sorted by key.
+	Operations []Operation
+
 	// Machines of the head, sorted by name, of every approval state.
 	Machines []DesiredMachine
 	// UnknownMachines are those whose manifests at the head do not parse: unknown, not gone.
@@ -107,6 +119,37 @@ type Hold struct {
 	Message string
 	// Destructive: only acts that are destructive hold (InventoryUnknown).
 	Destructive bool
+}
+
+// Departure is the wish that a machine leaves.
+type Departure struct {
+	Machine string
+	// Marked: its last version on the watched branch carries the annotation ichor.maesh.dev/allow-delete, or the commit that
+	// took it away brings a removeMachine operation that names it (Operation: its key).
+	Marked    bool
+	Operation string
+	// Commit that took it away: its status gets the result.
+	Commit string
+}
+
+// Kinds of an Operation, as TalosOperation spells them.
+const (
+	OpRemoveMachine  = "removeMachine"
+	OpReplaceMachine = "replaceMachine"
+	OpResetMachine   = "resetMachine"
+	OpRebootMachine  = "rebootMachine"
+)
+
+// Operation is a TalosOperation of the head that is not over.
+type Operation struct {
+	// Key is its entry in the inventory: cluster/name@digest of the content.
+	Key, Name, Kind, Machine string
+	// Wipe and After of resetMachine.
+	Wipe, After string
+	// Commit that brought it.
+	Commit string
+	// Running: its record says that it has begun.
+	Running bool
 }
 
 // DesiredMachine is one machine as the head wants it.
@@ -184,6 +227,45 @@ type MachineFacts struct {
 	WellSince time.Time
 	// KubeAddress is the InternalIP of the machine's Kubernetes Node, "" where it was not read.
 	KubeAddress string
+	// Kube is what the cluster's Kubernetes says of the machine; nil where it was never asked.
+	Kube *KubeFact
+	// Proxy is what a sibling's proxy says of a control plane that does not answer Ichor; nil where none was asked.
+	Proxy *ProxyFact
+	// EtcdFailingSince is since when, without a break, the machine answers but its etcd status fails or it sees no leader.
+	// Zero: not so at the last read.
+	EtcdFailingSince time.Time
+}
+
+// KubeFact is what the cluster's Kubernetes API says of one machine.
+type KubeFact struct {
+	// At is when it was asked; Answers tells whether any API server answered then (Error: why not).
+	At      time.Time
+	Answers bool
+	Error   string
+	// Node is the name of the machine's Node object (by hostname or node name, else by system UUID), "" none; UID its own.
+	Node, UID string
+	// Addresses: its InternalIPs.
+	Addresses []string
+	Ready     bool
+	// Unschedulable, and whether it was Ichor who cordoned it (its annotation).
+	Unschedulable, CordonedByIchor bool
+	// LeaseRenewed is the last sign of life of its kubelet, zero unknown.
+	LeaseRenewed time.Time
+	// Pods that a drain has still to move (namespace/name), read for nodes that Ichor has cordoned; nil not read.
+	Pods []string
+	// Blocked says why pods were not evicted at the last try, by pod: a PodDisruptionBudget's own words.
+	Blocked []string
+	// Evacuation of the machine: "" none, running, done, failed.
+	Evacuation string
+}
+
+// ProxyFact is what a look through a sibling found: apid of Via forwards the call to the machine's address.
+type ProxyFact struct {
+	At  time.Time
+	Via string
+	// Reach of the machine from there.
+	Reach Reach
+	Error string
 }
 
 // ServiceFact is the state of one Talos service.
@@ -266,8 +348,31 @@ type Decision struct {
 	Conditions []state.Condition
 	// Events to be logged and kept.
 	Events []state.Event
+	// Removals that are wished, under way or over for this head, sorted by machine: what ichor/removal says.
+	Removals []RemovalDecision
 	// Progress sums up for the status ichor/apply/<cluster>.
 	Progress Progress
+}
+
+// States of a RemovalDecision.
+const (
+	RemovalRefused     = "refused"
+	RemovalWaiting     = "waiting"
+	RemovalProgressing = "progressing"
+	RemovalFailed      = "failed"
+	RemovalDone        = "done"
+)
+
+// RemovalDecision is where a machine's removal is.
+type RemovalDecision struct {
+	Machine, Kind string
+	// Commit that asked for it.
+	Commit string
+	State  string
+	// Message leads with what matters: the refusal, what is waited for, the step under way.
+	Message string
+	Steps   []state.RemovalStep
+	Dead    bool
 }
 
 // Progress of a rollout.
@@ -318,6 +423,20 @@ const (
 	DoForfeit ActionKind = "forfeit-leadership"
 	// DoReboot reboots the machine.
 	DoReboot ActionKind = "reboot"
+	// DoEvacuate creates the evacuation Job for the machine's Kubernetes node.
+	DoEvacuate ActionKind = "evacuate"
+	// DoCordon marks the machine's Kubernetes node as unschedulable, with Ichor's annotation.
+	DoCordon ActionKind = "cordon"
+	// DoEvict asks once for the eviction of each pod that is left on it, and does not wait.
+	DoEvict ActionKind = "evict"
+	// DoUncordon takes Ichor's own cordon away.
+	DoUncordon ActionKind = "uncordon"
+	// DoRemoveMember removes the etcd member MemberID of Machine through the control plane Via.
+	DoRemoveMember ActionKind = "remove-member"
+	// DoReset wipes the machine (Wipe, After) without grace.
+	DoReset ActionKind = "reset"
+	// DoDeleteNode deletes the machine's Kubernetes Node object (Node, NodeUID).
+	DoDeleteNode ActionKind = "delete-node"
 
 	// RecordAdopt marks the cluster as adopted.
 	RecordAdopt ActionKind = "record-adopt"
@@ -336,12 +455,34 @@ const (
 	RecordRebootPending ActionKind = "record-reboot-pending"
 	// RecordNodeReady notes that the Kubernetes node was ready once, so that it must be again.
 	RecordNodeReady ActionKind = "record-node-ready"
+	// RecordKubernetesSeen notes that the cluster's Kubernetes answered.
+	RecordKubernetesSeen ActionKind = "record-kubernetes-seen"
+	// RecordDrain sets the machine's Drain (nil: it is over).
+	RecordDrain ActionKind = "record-drain"
+	// RecordRemoval sets the machine's Removal: it begins, a step is over, it failed.
+	RecordRemoval ActionKind = "record-removal"
+	// RecordRemoved ends a removal (Removal has its last value).
+	RecordRemoved ActionKind = "record-removed"
+	// RecordRenamed moves the inventory's entry of the machine From to Machine.
+	RecordRenamed ActionKind = "record-renamed"
+	// RecordOperation sets the state of the operation OperationKey.
+	RecordOperation ActionKind = "record-operation"
 )
 
 // OnNode tells whether an action of this kind sends anything that changes a node.
 func (k ActionKind) OnNode() bool {
 	switch k {
-	case DoInstall, DoBootstrap, DoConfigure, DoConfirm, DoForfeit, DoReboot:
+	case DoInstall, DoBootstrap, DoConfigure, DoConfirm, DoForfeit, DoReboot, DoEvacuate, DoCordon, DoEvict, DoUncordon,
+		DoRemoveMember, DoReset, DoDeleteNode:
+		return true
+	}
+	return false
+}
+
+// OnKubernetes tells the kinds that go to the cluster's Kubernetes API and send nothing to the machine itself.
+func (k ActionKind) OnKubernetes() bool {
+	switch k {
+	case DoEvacuate, DoCordon, DoEvict, DoUncordon, DoDeleteNode:
 		return true
 	}
 	return false
@@ -379,6 +520,17 @@ type Action struct {
 	IntentID string
 	Outcome  string
 	Message  string
+	// Via is the control plane through which a member is removed, MemberID the member.
+	Via, MemberID string
+	// Wipe (system, all) and After (reboot, shutdown) of a reset.
+	Wipe, After string
+	// Node and NodeUID of the Kubernetes acts.
+	Node, NodeUID string
+	// Drain, Removal, From, OperationKey and OperationState carry what Record kinds write.
+	Drain                        *state.Drain
+	Removal                      *state.Removal
+	From                         string
+	OperationKey, OperationState string
 }
 
 // Expect is what must still be so when act looks again just before the call. Empty fields are not checked.
@@ -399,6 +551,14 @@ type Expect struct {
 	SkipKubernetes bool
 	// EtcdEmptyOn: these control planes must be seen waiting without etcd data.
 	EtcdEmptyOn []string
+	// Dead: the machine must still be as dead as it was proved: it does not answer Ichor nor through a sibling's proxy and its
+	// kubelet's lease is not fresh, or its etcd fails, or a box that waits in maintenance mode stands in its place.
+	// The other fields about the machine itself are not checked then.
+	Dead bool
+	// MemberListed: each of OthersHealthy lists this member, as a voter or learner, and all of them give the same list.
+	MemberListed string
+	// MemberGone: none of OthersHealthy lists this member any more, and there is at least one of them.
+	MemberGone string
 }
 
 // Outcomes of an intent.

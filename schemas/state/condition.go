@@ -31,6 +31,10 @@ const (
 	CondHeld          = "Held"
 	CondTransitioning = "Transitioning"
 	CondInventory     = "InventoryKnown"
+	// CondRemoving of a machine: True while it leaves, with the step as reason's message.
+	CondRemoving = "Removing"
+	// CondRemovedMachineIsBack: a machine that was removed answers again with the cluster's identity.
+	CondRemovedMachineIsBack = "RemovedMachineIsBack"
 )
 
 // Reasons, in one place so that messages, docs and alerts agree.
@@ -66,6 +70,16 @@ const (
 	ReasonStatusBranchTampered       = "StatusBranchTampered"
 	ReasonFenced                     = "Fenced"
 	ReasonRepositoryIdentityMismatch = "RepositoryIdentityMismatch"
+	ReasonRemoving                   = "Removing"
+	ReasonRemoved                    = "Removed"
+	ReasonRemovalFailed              = "RemovalFailed"
+	ReasonDeadMemberRemoved          = "DeadMemberRemoved"
+	ReasonRemovedMachineIsBack       = "RemovedMachineIsBack"
+	ReasonDraining                   = "Draining"
+	ReasonDrainTimeout               = "DrainTimeout"
+	ReasonRenamed                    = "Renamed"
+	ReasonReleased                   = "Released"
+	ReasonOperation                  = "Operation"
 )
 
 // Event is something that happened, for people.

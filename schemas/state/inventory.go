@@ -69,6 +69,8 @@ type ClusterInventory struct {
 	// encrypted patch values.
 	SecretsFingerprint   string `json:"secretsFingerprint,omitempty"`
 	EncryptedFingerprint string `json:"encryptedFingerprint,omitempty"`
+	// KubernetesSeen: the cluster's Kubernetes API has answered Ichor once, so that a drain may no longer be left out.
+	KubernetesSeen bool `json:"kubernetesSeen,omitempty"`
 	// Acks are acknowledged digests and commits, newest last.
 	Acks []string `json:"acks,omitempty"`
 	// Machines by name.
@@ -116,8 +118,91 @@ type MachineInventory struct {
 	// (it refuses it without one) or immediate (it takes it without one). Only from nodes up to 1.13.
 	AnsweredEffect string `json:"answeredEffect,omitempty"`
 	AnsweredDigest string `json:"answeredDigest,omitempty"`
+	// Drain that is under way, nil none.
+	Drain *Drain `json:"drain,omitempty"`
+	// Removal is the machine's way out: under way, or (DoneAt) the last one.
+	Removal *Removal `json:"removal,omitempty"`
 	// RemovedAt is when a removal was done; the entry stays, so that the machine is known if it comes back.
 	RemovedAt time.Time `json:"removedAt,omitzero"`
+}
+
+// Drain of a machine's Kubernetes node before it is disrupted.
+type Drain struct {
+	// At is when it began: its timeout counts from here, over restarts of Ichor too.
+	At time.Time `json:"at"`
+	// Commit whose rollout wants it.
+	Commit string `json:"commit,omitempty"`
+}
+
+// Kinds of a Removal.
+const (
+	// RemovalRemove: the machine leaves for good (its file was deleted or rejected).
+	RemovalRemove = "remove"
+	// RemovalReplace: operation replaceMachine. The old member leaves, then the machine is brought up anew.
+	RemovalReplace = "replace"
+	// RemovalReset: operation resetMachine. The machine is wiped; what its manifest says then goes on.
+	RemovalReset = "reset"
+)
+
+// Steps of a Removal, in their order (SPEC section 4). Each is seen to be done before the next.
+const (
+	StepEvacuate     = "evacuate"
+	StepDrain        = "drain"
+	StepHandOn       = "hand-on-leadership"
+	StepRemoveMember = "remove-member"
+	StepReset        = "reset"
+	StepDeleteNode   = "delete-node"
+)
+
+// Outcomes of a RemovalStep.
+const (
+	StepDone    = "done"
+	StepSkipped = "skipped"
+)
+
+// Removal is a machine's way out, or (replace, reset) out and in again. It is what a restarted Ichor resumes from.
+type Removal struct {
+	Kind string `json:"kind"`
+	// Commit that asked for it: its status ichor/removal/<cluster>/<machine> gets the steps' results.
+	Commit string `json:"commit"`
+	// Operation is the key of the operation that asked for it, "" where the machine's file was deleted or rejected.
+	Operation string    `json:"operation,omitempty"`
+	BeganAt   time.Time `json:"beganAt"`
+	// Dead is the marker DeadMemberRemoval: it was proved dead when its removal began. It goes on after a restart.
+	Dead bool `json:"dead,omitempty"`
+	// MemberID of etcd that leaves (16 hex digits), "" for a worker and for one that never joined.
+	MemberID string `json:"memberID,omitempty"`
+	// NodeName of its Kubernetes node, "" not known.
+	NodeName string `json:"nodeName,omitempty"`
+	// Wipe (system or all) and After (reboot or shutdown) of its reset.
+	Wipe  string `json:"wipe,omitempty"`
+	After string `json:"after,omitempty"`
+	// Steps that are over, in their order.
+	Steps []RemovalStep `json:"steps,omitempty"`
+	// Failure is why it stopped; it is tried again with another head than FailedCommit.
+	Failure      string `json:"failure,omitempty"`
+	FailedCommit string `json:"failedCommit,omitempty"`
+	// DoneAt is when its last step was over. Zero: it is under way.
+	DoneAt time.Time `json:"doneAt,omitzero"`
+}
+
+// RemovalStep is a step that is over.
+type RemovalStep struct {
+	Step string `json:"step"`
+	// Outcome is done or skipped; Message says more (why it was skipped, what it waited for).
+	Outcome string    `json:"outcome"`
+	Message string    `json:"message,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// Over tells whether a step of a removal is done or skipped.
+func (r *Removal) Over(step string) bool {
+	for _, s := range r.Steps {
+		if s.Step == step {
+			return true
+		}
+	}
+	return false
 }
 
 // Act is something done to a node or cluster.
@@ -130,6 +215,7 @@ const (
 	ActJoin         Act = "join"
 	ActConfigure    Act = "configure"
 	ActReboot       Act = "reboot"
+	ActEvacuate     Act = "evacuate"
 	ActDrain        Act = "drain"
 	ActUncordon     Act = "uncordon"
 	ActSnapshot     Act = "snapshot"
@@ -147,7 +233,7 @@ func (a Act) Destructive() bool {
 	switch a {
 	case ActInstall, ActBootstrap, ActReboot, ActRemoveMember, ActReset, ActUpgrade, ActRestore, ActRotate:
 		return true
-	case ActJoin, ActConfigure, ActDrain, ActUncordon, ActSnapshot, ActDeleteNode:
+	case ActJoin, ActConfigure, ActEvacuate, ActDrain, ActUncordon, ActSnapshot, ActDeleteNode:
 		return false
 	}
 	return true
@@ -174,7 +260,14 @@ type Intent struct {
 	Detail map[string]string `json:"detail,omitempty"`
 }
 
-// OperationRecord is what became of a TalosOperation.
+// States of an OperationRecord. An operation that only waits or is refused for now has no record: it is looked at again.
+const (
+	OperationRunning = "running"
+	OperationDone    = "done"
+	OperationFailed  = "failed"
+)
+
+// OperationRecord is what became of a TalosOperation. It runs once per name and content.
 type OperationRecord struct {
 	State   string    `json:"state"`
 	Message string    `json:"message,omitempty"`
