@@ -24,6 +24,10 @@ type Metrics struct {
 	applyState, applyMachines, applyConverged                              *prometheus.GaugeVec
 	applyActions                                                           *prometheus.CounterVec
 	applyLastDone                                                          *prometheus.GaugeVec
+	applyLastFailed                                                        *prometheus.GaugeVec
+	etcdMembers, etcdHealthy, etcdMargin, etcdDead                         *prometheus.GaugeVec
+	removalState, removalSteps, removalChanged                             *prometheus.GaugeVec
+	drainSeconds, drainBlocked, discovered                                 *prometheus.GaugeVec
 	gitErrors, forgeErrors                                                 *prometheus.CounterVec
 	gitLastSuccess                                                         prometheus.Gauge
 	outboxPending                                                          prometheus.Gauge
@@ -40,12 +44,16 @@ type Desc struct {
 // ApplyStates are the values of the state label of ichor_apply_state.
 var ApplyStates = []string{"done", "progressing", "waiting", "held", "failed"}
 
+// RemovalStates are the values of the state label of ichor_removal_state.
+var RemovalStates = []string{"refused", "waiting", "progressing", "failed", "done"}
+
 // New makes a registry; version is for ichor_build_info.
 func New(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.nodes()
 	m.checks()
 	m.applying()
+	m.members()
 	m.surroundings()
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -111,6 +119,33 @@ func (m *Metrics) applying() {
 		"Acts on nodes, by act and outcome (done, not-done, unknown).", "cluster", "action", "outcome")
 	m.applyLastDone = m.gauge("ichor_apply_last_done_timestamp_seconds",
 		"Unix time at which the cluster was last seen converged with the watched branch.", "cluster")
+	m.applyLastFailed = m.gauge("ichor_apply_last_failed_timestamp_seconds",
+		"Unix time at which the cluster's rollout was last seen stopped by a failure.", "cluster")
+}
+
+func (m *Metrics) members() {
+	m.etcdMembers = m.gauge("ichor_etcd_members",
+		"Members that etcd lists (the longest list that a control plane gave), by kind (voter, learner). Absent where none gave a list.",
+		"cluster", "kind")
+	m.etcdHealthy = m.gauge("ichor_etcd_members_healthy",
+		"Voters that were seen healthy at their last read: they answer, have no alarm, see the leader and keep up with it.", "cluster")
+	m.etcdMargin = m.gauge("ichor_etcd_quorum_margin",
+		"Healthy voters beyond the quorum of those listed: at 0 the next failure stops etcd, below 0 it has no quorum.", "cluster")
+	m.etcdDead = m.gauge("ichor_etcd_member_dead",
+		"1 if the control plane is proved dead, so that it may be removed below the declared count, else 0.", "cluster", "machine")
+	m.removalState = m.gauge("ichor_removal_state",
+		"1 for the state that a machine's removal is in (refused, waiting, progressing, failed, done), else 0. Absent where none is wished.",
+		"cluster", "machine", "state")
+	m.removalSteps = m.gauge("ichor_removal_steps_over",
+		"Steps of a machine's removal that are done or skipped.", "cluster", "machine")
+	m.removalChanged = m.gauge("ichor_removal_changed_timestamp_seconds",
+		"Unix time of the last step of a machine's removal; of its beginning before the first; 0 before that.", "cluster", "machine")
+	m.drainSeconds = m.gauge("ichor_drain_seconds",
+		"Seconds since the drain of a machine's Kubernetes node began. Absent while there is none.", "cluster", "machine")
+	m.drainBlocked = m.gauge("ichor_drain_blocked_pods",
+		"Pods whose eviction was refused at the last try of a drain. Absent while there is none.", "cluster", "machine")
+	m.discovered = m.gauge("ichor_discovered_machines",
+		"Nodes found in maintenance mode that no manifest of the watched branch names.", "cluster")
 }
 
 func (m *Metrics) surroundings() {
@@ -147,10 +182,18 @@ func (m *Metrics) Machine(cluster, machine string, reachable, converged, rebootP
 	m.rebootPending.WithLabelValues(cluster, machine).Set(num(rebootPending))
 }
 
-// ForgetMachine drops the series of a machine that is gone from the repository.
+// perMachine are the series that go with a machine.
+func (m *Metrics) perMachine() []*prometheus.GaugeVec {
+	return []*prometheus.GaugeVec{
+		m.nodeReachable, m.nodeUnreachableSeconds, m.machineConverged, m.rebootPending, m.etcdDead, m.removalState,
+		m.removalSteps, m.removalChanged, m.drainSeconds, m.drainBlocked,
+	}
+}
+
+// ForgetMachine drops the series of a machine that is gone from the repository and from the inventory.
 func (m *Metrics) ForgetMachine(cluster, machine string) {
 	labels := prometheus.Labels{"cluster": cluster, "machine": machine}
-	for _, g := range []*prometheus.GaugeVec{m.nodeReachable, m.nodeUnreachableSeconds, m.machineConverged, m.rebootPending} {
+	for _, g := range m.perMachine() {
 		g.DeletePartialMatch(labels)
 	}
 }
@@ -158,12 +201,74 @@ func (m *Metrics) ForgetMachine(cluster, machine string) {
 // ForgetCluster drops every series of a cluster that is gone from the repository.
 func (m *Metrics) ForgetCluster(cluster string) {
 	labels := prometheus.Labels{"cluster": cluster}
-	for _, g := range []*prometheus.GaugeVec{
-		m.nodeReachable, m.nodeUnreachableSeconds, m.machineConverged, m.rebootPending,
-		m.applyState, m.applyMachines, m.applyConverged, m.applyLastDone,
-	} {
+	for _, g := range append(m.perMachine(), m.applyState, m.applyMachines, m.applyConverged, m.applyLastDone,
+		m.applyLastFailed, m.etcdMembers, m.etcdHealthy, m.etcdMargin, m.discovered) {
 		g.DeletePartialMatch(labels)
 	}
+}
+
+// Etcd is what was seen of a cluster's etcd.
+type Etcd struct {
+	// Voters and Learners as listed; both 0: no control plane gave a list.
+	Voters, Learners int
+	// Healthy voters.
+	Healthy int
+}
+
+// Etcd notes what was seen of a cluster's etcd. Without a list its series are dropped: unknown is not zero.
+func (m *Metrics) Etcd(cluster string, e Etcd) {
+	if e.Voters+e.Learners == 0 {
+		labels := prometheus.Labels{"cluster": cluster}
+		for _, g := range []*prometheus.GaugeVec{m.etcdMembers, m.etcdHealthy, m.etcdMargin} {
+			g.DeletePartialMatch(labels)
+		}
+		return
+	}
+	m.etcdMembers.WithLabelValues(cluster, "voter").Set(float64(e.Voters))
+	m.etcdMembers.WithLabelValues(cluster, "learner").Set(float64(e.Learners))
+	m.etcdHealthy.WithLabelValues(cluster).Set(float64(e.Healthy))
+	m.etcdMargin.WithLabelValues(cluster).Set(float64(e.Healthy - (e.Voters/2 + 1)))
+}
+
+// Dead notes whether a control plane is proved dead.
+func (m *Metrics) Dead(cluster, machine string, dead bool) {
+	m.etcdDead.WithLabelValues(cluster, machine).Set(num(dead))
+}
+
+// Removal notes where a machine's removal is; state "": none is wished. changed is when its last step was over.
+func (m *Metrics) Removal(cluster, machine, state string, steps int, changed time.Time) {
+	if state == "" {
+		labels := prometheus.Labels{"cluster": cluster, "machine": machine}
+		for _, g := range []*prometheus.GaugeVec{m.removalState, m.removalSteps, m.removalChanged} {
+			g.DeletePartialMatch(labels)
+		}
+		return
+	}
+	for _, s := range RemovalStates {
+		m.removalState.WithLabelValues(cluster, machine, s).Set(num(s == state))
+	}
+	m.removalSteps.WithLabelValues(cluster, machine).Set(float64(steps))
+	at := 0.0
+	if !changed.IsZero() {
+		at = float64(changed.Unix())
+	}
+	m.removalChanged.WithLabelValues(cluster, machine).Set(at)
+}
+
+// Drain notes a drain that is under way: for how long, and how many pods may not be evicted. Negative: there is none.
+func (m *Metrics) Drain(cluster, machine string, since time.Duration, blocked int) {
+	if since < 0 {
+		m.drainSeconds.DeleteLabelValues(cluster, machine)
+		m.drainBlocked.DeleteLabelValues(cluster, machine)
+		return
+	}
+	m.drainSeconds.WithLabelValues(cluster, machine).Set(since.Seconds())
+	m.drainBlocked.WithLabelValues(cluster, machine).Set(float64(blocked))
+}
+
+// Discovered notes how many nodes wait to be approved.
+func (m *Metrics) Discovered(cluster string, n int) {
+	m.discovered.WithLabelValues(cluster).Set(float64(n))
 }
 
 // Check notes a check.
@@ -186,8 +291,11 @@ func (m *Metrics) Apply(cluster, state string, converged, total int, now time.Ti
 	}
 	m.applyMachines.WithLabelValues(cluster).Set(float64(total))
 	m.applyConverged.WithLabelValues(cluster).Set(float64(converged))
-	if state == "done" {
+	switch state {
+	case "done":
 		m.applyLastDone.WithLabelValues(cluster).Set(float64(now.Unix()))
+	case "failed":
+		m.applyLastFailed.WithLabelValues(cluster).Set(float64(now.Unix()))
 	}
 }
 
