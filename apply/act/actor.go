@@ -153,6 +153,10 @@ func (a *Actor) onNode(ctx context.Context, c *Cluster, action plan.Action) Resu
 		r = t.forfeit(ctx)
 	case plan.DoReboot:
 		r = t.reboot(ctx)
+	case plan.DoRemoveMember:
+		r = t.removeMember(ctx)
+	case plan.DoReset:
+		r = t.reset(ctx)
 	default:
 		r = notDone(KindOther, fmt.Sprintf("this Ichor can't carry out %q", action.Kind))
 	}

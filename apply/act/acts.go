@@ -46,9 +46,13 @@ func join(a, b string) string {
 
 // intend pushes the intent, then announces the act. A Result: stop, nothing may be called.
 func (t *task) intend(ctx context.Context, act state.Act, also func(*state.ClusterInventory)) *Result {
-	in, err := t.Journal.Intend(ctx, t.Now(), t.cluster.Nodes.Name, state.Intent{
+	return t.intendTo(ctx, state.Intent{
 		Act: act, Machine: t.action.Machine, UUID: t.facts.Identity.UUID, Commit: t.action.Commit, BootID: t.facts.BootID, Digest: t.action.Digest,
 	}, also)
+}
+
+func (t *task) intendTo(ctx context.Context, intent state.Intent, also func(*state.ClusterInventory)) *Result {
+	in, err := t.Journal.Intend(ctx, t.Now(), t.cluster.Nodes.Name, intent, also)
 	if err != nil {
 		r := notDone(KindJournal, "its intent could not be pushed: "+err.Error())
 		return &r

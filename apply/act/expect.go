@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"ichor.maesh.dev/ichor/apply/observe"
 	"ichor.maesh.dev/ichor/apply/plan"
 )
 
@@ -32,9 +34,10 @@ func (t *task) expected(ctx context.Context) error {
 		return err
 	}
 	t.facts = f
-	if err := itself(e, f); err != nil {
+	if err := itself(e, f); err != nil && !e.Dead {
 		return fmt.Errorf("%w: %s %w", errPrecondition, t.action.Machine, err)
 	}
+	others := map[string]plan.MachineFacts{}
 	for _, name := range e.OthersHealthy {
 		f, err := fresh(name)
 		if err != nil {
@@ -43,6 +46,18 @@ func (t *task) expected(ctx context.Context) error {
 		if err := t.healthy(name, f); err != nil {
 			return err
 		}
+		others[name] = f
+	}
+	if e.Dead {
+		if err := t.stillDead(f, others); err != nil {
+			return err
+		}
+	}
+	if err := oneLeader(e.OthersHealthy, others); err != nil {
+		return err
+	}
+	if err := members(e, others); err != nil {
+		return err
 	}
 	for _, name := range e.EtcdEmptyOn {
 		f, err := fresh(name)
@@ -51,6 +66,16 @@ func (t *task) expected(ctx context.Context) error {
 		}
 		if why := notEmpty(f); why != "" {
 			return fmt.Errorf("%w: %s %s", errPrecondition, name, why)
+		}
+	}
+	return nil
+}
+
+// oneLeader: what takes several machines to see. A machine that is to be touched while the others disagree is not.
+func oneLeader(names []string, others map[string]plan.MachineFacts) error {
+	for _, name := range names {
+		if others[name].Etcd == nil || others[names[0]].Etcd == nil || others[name].Etcd.Leader != others[names[0]].Etcd.Leader {
+			return fmt.Errorf("%w: %s and %s see different leaders", errPrecondition, names[0], name)
 		}
 	}
 	return nil
@@ -95,6 +120,19 @@ func orNone(s string) string {
 	}
 	return s
 }
+
+// node gives a machine of the cluster, nil none.
+func (t *task) node(name string) *observe.Machine {
+	for i := range t.cluster.Nodes.Machines {
+		if m := &t.cluster.Nodes.Machines[i]; m.Name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// deathMaxAge of a fact that proves a death just before the call: it was read for it.
+const deathMaxAge = 10 * time.Second
 
 func (t *task) healthy(name string, f plan.MachineFacts) error {
 	for i := range t.cluster.Nodes.Machines {

@@ -25,12 +25,16 @@ func (a *Actor) record(ctx context.Context, c *Cluster, actions []plan.Action) e
 	}
 	now := a.Now()
 	write := a.Journal.Note
-	if slices.ContainsFunc(edits, func(e plan.Action) bool { return e.Kind == plan.RecordRebootPending && len(e.Paths) > 0 }) {
-		write = a.Journal.Update // a node from 1.14 on never says that it waits for a reboot: this must not be forgotten
+	if slices.ContainsFunc(edits, mustBePushed) {
+		write = a.Journal.Update
 	}
 	err := write(ctx, now, func(inv *state.Inventory) error {
 		ci := journal.Of(inv, c.Nodes.Name)
 		for _, e := range edits {
+			if e.Kind == plan.RecordOperation {
+				recordOperation(inv, e, now)
+				continue
+			}
 			if err := recordOne(ci, c.Desired, e, now); err != nil {
 				return err
 			}
@@ -41,6 +45,48 @@ func (a *Actor) record(ctx context.Context, c *Cluster, actions []plan.Action) e
 		return fmt.Errorf("record what was decided for %s: %w", c.Nodes.Name, err)
 	}
 	return nil
+}
+
+// mustBePushed tells the edits that may not be kept in the state folder alone: nobody else would know of them.
+func mustBePushed(e plan.Action) bool {
+	switch e.Kind {
+	case plan.RecordRebootPending:
+		return len(e.Paths) > 0 // a node from 1.14 on never says that it waits for a reboot
+	case plan.RecordRemoval, plan.RecordRemoved, plan.RecordRenamed, plan.RecordOperation:
+		return true
+	}
+	return false
+}
+
+func recordOperation(inv *state.Inventory, a plan.Action, now time.Time) {
+	if inv.Operations == nil {
+		inv.Operations = map[string]state.OperationRecord{}
+	}
+	inv.Operations[a.OperationKey] = state.OperationRecord{State: a.OperationState, Message: a.Message, At: now.UTC()}
+}
+
+// recordRemoved ends a removal: the machine has left, or (replace, reset) it is as if it had never been brought up.
+func recordRemoved(c *state.ClusterInventory, a plan.Action, now time.Time) {
+	m := journal.MachineOf(c, a.Machine)
+	m.Removal, m.Drain = clonedRemoval(a.Removal), nil
+	if m.Removal == nil || m.Removal.Kind == state.RemovalRemove {
+		m.RemovedAt = now.UTC()
+		return
+	}
+	fresh := &state.MachineInventory{Role: m.Role, Endpoint: m.Endpoint, Hostname: m.Hostname, Removal: m.Removal, RemovedAt: m.RemovedAt}
+	if m.Removal.Kind == state.RemovalReset {
+		fresh.Identity.UUID = m.Identity.UUID // the box is the same
+	}
+	c.Machines[a.Machine] = fresh
+}
+
+func clonedRemoval(r *state.Removal) *state.Removal {
+	if r == nil {
+		return nil
+	}
+	out := *r
+	out.Steps = slices.Clone(r.Steps)
+	return &out
 }
 
 // recordOne makes one edit, as the protocol in package plan says.
@@ -75,6 +121,24 @@ func recordOne(c *state.ClusterInventory, d *plan.Desired, a plan.Action, now ti
 		}
 	case plan.RecordNodeReady:
 		journal.MachineOf(c, a.Machine).NodeReadySeen = true
+	case plan.RecordKubernetesSeen:
+		c.KubernetesSeen = true
+	case plan.RecordDrain:
+		m := journal.MachineOf(c, a.Machine)
+		m.Drain = nil
+		if a.Drain != nil {
+			d := *a.Drain
+			m.Drain = &d
+		}
+	case plan.RecordRemoval:
+		journal.MachineOf(c, a.Machine).Removal = clonedRemoval(a.Removal)
+	case plan.RecordRemoved:
+		recordRemoved(c, a, now)
+	case plan.RecordRenamed:
+		if m := c.Machines[a.From]; m != nil && a.From != a.Machine {
+			c.Machines[a.Machine] = m
+			delete(c.Machines, a.From)
+		}
 	case plan.CloseIntent:
 		closeIntent(c, a)
 	default:

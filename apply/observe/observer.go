@@ -207,6 +207,7 @@ func (o *Observer) Observe(ctx context.Context, spec *Cluster, which []string) (
 	}
 	_ = g.Wait() // the reads put what fails into the facts
 	o.catchUp(ctx, c, spec, reads)
+	o.through(ctx, c, spec, reads)
 	if ctx.Err() != nil {
 		// A read that was broken off says nothing of its node.
 		return c.facts(spec), nil
@@ -271,6 +272,12 @@ func (c *cluster) note(r *read) {
 		f.WellSince = f.At
 		if !before.WellSince.IsZero() && before.BootID == f.BootID {
 			f.WellSince = before.WellSince
+		}
+	}
+	if r.machine.Role == plan.RoleControlPlane && etcdFails(f) {
+		f.EtcdFailingSince = f.At
+		if !before.EtcdFailingSince.IsZero() {
+			f.EtcdFailingSince = before.EtcdFailingSince
 		}
 	}
 	c.mu.Lock()

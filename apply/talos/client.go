@@ -50,6 +50,8 @@ type options struct {
 	write bool
 	// mayHang: the call hangs on healthy nodes (etcd before bootstrap), so a timeout says nothing of the connection.
 	mayHang bool
+	// forwarded: the call goes on to another node, so an error says nothing of this connection.
+	forwarded bool
 	// timeout instead of the client's.
 	timeout time.Duration
 	scrub   *Scrubber
@@ -86,7 +88,7 @@ func (c *Client) call(ctx context.Context, o options, fn func(context.Context) e
 		scrub = c.scrub
 	}
 	e := classify(o.op, c.endpoint, err, o.write, scrub)
-	if e.Kind == Unreachable || e.Kind == WrongCertificate || e.Kind == Timeout && !o.mayHang && ctx.Err() == nil {
+	if !o.forwarded && (e.Kind == Unreachable || e.Kind == WrongCertificate || e.Kind == Timeout && !o.mayHang && ctx.Err() == nil) {
 		if c.drop != nil {
 			c.drop()
 			c.Close()

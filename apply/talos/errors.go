@@ -41,6 +41,8 @@ const (
 	Learner Kind = "learner"
 	// NoLeader: etcd has no leader, so no quorum.
 	NoLeader Kind = "no-leader"
+	// EtcdRefused: etcd does not take the change of members (not enough started members, unhealthy cluster). Nothing was done.
+	EtcdRefused Kind = "etcd-refused"
 	// NotMaintenance: the node is not in maintenance mode (any more).
 	NotMaintenance Kind = "not-maintenance"
 	// WrongCertificate: the node presented another certificate than the one that was pinned.
@@ -108,6 +110,7 @@ var (
 	markCPOnly    = "only available on control plane nodes"
 	markLearner   = "rpc not supported for learner"
 	markNoLeader  = "no leader"
+	marksMembers  = []string{"not enough started members", "unhealthy cluster"}
 	markPinned    = "doesn't match the provided fingerprints"
 )
 
@@ -124,6 +127,8 @@ func classify(op, endpoint string, err error, write bool, s *Scrubber) *Error {
 		e.Lost = write && (!containsAny(text, marksNotSent) || containsAny(text, marksSent))
 	}
 	switch e.Kind {
+	case EtcdRefused:
+		e.Text, e.Lost = s.Clean(text), false
 	case NeedsReboot:
 		// The node's text goes on with a diff of configurations.
 		e.Text = "this change can't be applied without a reboot"
@@ -168,6 +173,8 @@ func kindOf(code codes.Code, text string, err error) Kind {
 		return Learner
 	case strings.Contains(text, markNoLeader):
 		return NoLeader
+	case containsAny(text, marksMembers):
+		return EtcdRefused
 	}
 	return Failed
 }
