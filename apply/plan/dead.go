@@ -2,8 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"net"
-	"net/url"
 	"sort"
 	"strings"
 	"time"
@@ -128,17 +126,22 @@ func (d Death) replaced(member Member, what string) Verdict {
 	}
 	host := hostOf(d.Facts.Endpoint)
 	for _, peer := range member.PeerURLs {
-		if u, err := url.Parse(peer); err == nil && host != "" && u.Hostname() == host {
+		if host != "" && hostOf(strings.TrimPrefix(peer, "https://")) == host {
 			return Verdict{Is: Yes, Why: what + ", at the address where member " + member.ID + " would have to be"}
 		}
 	}
 	return unknown(what + ", but the machine that was member " + member.ID + " may run elsewhere")
 }
 
-// hostOf an endpoint, with or without a port.
+// hostOf an endpoint, with or without a port; an IPv6 address with one stands in brackets.
 func hostOf(endpoint string) string {
-	if host, _, err := net.SplitHostPort(endpoint); err == nil {
+	if strings.HasPrefix(endpoint, "[") {
+		host, _, _ := strings.Cut(endpoint[1:], "]")
 		return host
 	}
-	return strings.Trim(endpoint, "[]")
+	if strings.Count(endpoint, ":") == 1 {
+		host, _, _ := strings.Cut(endpoint, ":")
+		return host
+	}
+	return endpoint
 }

@@ -105,3 +105,13 @@ func TestDead(t *testing.T) {
 		})
 	}
 }
+
+func TestHostOf(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"10.0.0.3": "10.0.0.3", "10.0.0.3:50000": "10.0.0.3", "fd00::3": "fd00::3", "[fd00::3]:2380": "fd00::3", "[fd00::3]": "fd00::3",
+	} {
+		if got := hostOf(endpoint); got != want {
+			t.Errorf("host of %s is %s", endpoint, got)
+		}
+	}
+}

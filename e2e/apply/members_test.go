@@ -156,7 +156,9 @@ func TestLiveMemberLeaves(t *testing.T) {
 	}
 	if cp3.Etcd.Leader == r.member("cp3") {
 		r.done(plan.Action{Kind: plan.DoForfeit, Machine: "cp3", Expect: expect})
-		r.until("cp1", "with another leader", func(f plan.MachineFacts) bool { return f.Etcd != nil && f.Etcd.Leader != "" && f.Etcd.Leader != r.member("cp3") })
+		r.until("cp1", "with another leader", func(f plan.MachineFacts) bool {
+			return f.Etcd != nil && f.Etcd.Leader != "" && f.Etcd.Leader != r.member("cp3")
+		})
 	}
 	remove := plan.Action{Kind: plan.DoRemoveMember, Machine: "cp3", Via: "cp2", MemberID: r.member("cp3"), Expect: expect}
 	remove.Expect.MemberListed = r.member("cp3")
