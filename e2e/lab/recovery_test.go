@@ -178,7 +178,7 @@ func TestBadSnapshot(t *testing.T) {
 	good, err := r.snapshot("cp1")
 	must(t, err)
 	bad := append([]byte(nil), good...)
-	bad[len(bad)/2] ^= 1
+	bad[len(bad)-1] ^= 1 // of the hash at its end: a byte of a page may already fail the look before anything is written
 	service := func(words ...string) bool {
 		info, err := r.secure("cp1").ServiceInfo(r.ctx, "etcd")
 		if err != nil || len(info) == 0 {
