@@ -111,6 +111,12 @@ func resolveNumber11(in string) any {
 			return f
 		}
 	}
+	if digits, ok := strings.CutPrefix(plain, "0b"); ok {
+		// A sign after the prefix, which Go's own reading does not know.
+		if i, err := strconv.ParseInt(digits, 2, 64); err == nil {
+			return i
+		}
+	}
 	return in
 }
 

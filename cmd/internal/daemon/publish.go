@@ -315,7 +315,28 @@ func (p *publisher) measure(c fold.Cluster, facts map[string]plan.MachineFacts, 
 		})
 		p.metrics.Machine(c.Name, m.Name, f.Reach == plan.ReachOK, m.Converged, pending, silent)
 	}
+	p.metrics.Etcd(c.Name, etcdSeen(c, facts))
 	p.metrics.Apply(c.Name, c.Progress.State, c.Progress.Converged, c.Progress.Total, now)
+}
+
+// etcdSeen counts the members as listed, and the voters among the machines that were seen healthy at their last read.
+func etcdSeen(c fold.Cluster, facts map[string]plan.MachineFacts) metrics.Etcd {
+	var e metrics.Etcd
+	voter := map[string]bool{}
+	for _, m := range c.Members {
+		if m.Learner {
+			e.Learners++
+			continue
+		}
+		e.Voters++
+		voter[m.ID] = true
+	}
+	for _, f := range facts {
+		if f.Reach == plan.ReachOK && f.Mode == plan.ModeConfigured && f.Etcd != nil && voter[f.Etcd.MemberID] && plan.HealthyMember(f).Is == plan.Yes {
+			e.Healthy++
+		}
+	}
+	return e
 }
 
 // superseded ends the pending statuses of an older head: nothing will be applied for it any more.

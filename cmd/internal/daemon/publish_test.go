@@ -355,6 +355,33 @@ ichor_node_unreachable_seconds{cluster="prod",machine="w1"} 90
 	}
 }
 
+func TestEtcdIsMeasured(t *testing.T) {
+	p, _, _, _ := newSay()
+	c := folded(plan.ProgressDone, 1)
+	c.Members = []fold.Member{{ID: "a1"}, {ID: "a2"}, {ID: "a3"}, {ID: "a4", Learner: true}}
+	yes := true
+	healthy := func(id string) plan.MachineFacts {
+		return plan.MachineFacts{Reach: plan.ReachOK, Mode: plan.ModeConfigured, Etcd: &plan.EtcdFact{
+			State: "Running", MemberID: id, Leader: "a1", LinearizableRead: &yes, CaughtUp: &yes,
+		}}
+	}
+	alarm := healthy("a3")
+	alarm.Etcd.Alarms = []string{"NOSPACE"}
+	stranger := healthy("a9") // answers as a member that is not listed
+	facts := map[string]plan.MachineFacts{"cp1": healthy("a1"), "cp2": healthy("a2"), "cp3": alarm, "cp9": stranger, "cp4": {Reach: plan.ReachUnreachable}}
+	p.cluster(&target{commit: sha("one"), head: sha("one")}, t0, c, facts)
+	want := `# HELP ichor_etcd_members_healthy Voters that were seen healthy at their last read: they answer, have no alarm, see the leader and keep up with it.
+# TYPE ichor_etcd_members_healthy gauge
+ichor_etcd_members_healthy{cluster="prod"} 2
+# HELP ichor_etcd_quorum_margin Healthy voters beyond the quorum of those listed: at 0 the next failure stops etcd, below 0 it has no quorum.
+# TYPE ichor_etcd_quorum_margin gauge
+ichor_etcd_quorum_margin{cluster="prod"} 0
+`
+	if err := testutil.GatherAndCompare(p.metrics.Registry(), strings.NewReader(want), "ichor_etcd_members_healthy", "ichor_etcd_quorum_margin"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheFleetsPageIsPutOnChange(t *testing.T) {
 	p, pages, _, _ := newSay()
 	h := fold.Head{Branch: "main", Commit: sha("one"), Verdict: "passed"}
